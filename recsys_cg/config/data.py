@@ -1,0 +1,164 @@
+"""Sections that describe the user's data: sources, catalogue, dataset."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from recsys_cg.config.section import Fraction, Positive, Section
+
+__all__ = [
+    "DatasetConfig",
+    "FeatureConfig",
+    "ImpressionsConfig",
+    "InteractionsConfig",
+    "ItemsConfig",
+    "ProjectConfig",
+    "SourceFormat",
+    "TimeUnit",
+]
+
+TimeUnit = Literal["s", "ms", "us", "ns", "iso8601"]
+SourceFormat = Literal["auto", "csv", "tsv", "jsonl", "parquet", "avro", "recbole"]
+
+
+def _check_instant(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise ValueError("a time needs a zone, e.g. 2026-01-31T00:00:00Z")
+    return value.astimezone(UTC)
+
+
+Instant = Annotated[datetime, AfterValidator(_check_instant)]
+
+
+class ProjectConfig(Section):
+    """``[project]``"""
+
+    name: str = Field("project", min_length=1, max_length=100, description="shown in reports and releases")
+    seed: int = Field(42, ge=0, le=2**31 - 1, description="seed of everything that is drawn")
+
+
+class InteractionsConfig(Section):
+    """``[interactions]``: who did what, when."""
+
+    path: str = Field(min_length=1, description="file, folder, glob or fsspec URL")
+    format: SourceFormat = "auto"
+    user: str = Field("user_id", description="column of the user's identifier")
+    item: str = Field("item_id", description="column of the item's identifier")
+    time: str = Field("timestamp", description="column of the time")
+    time_unit: TimeUnit = "s"
+    time_zone: str = Field("UTC", description="zone of ISO 8601 times that carry none")
+    event: str | None = Field(None, description="column of the event type")
+    event_weights: dict[str, Annotated[float, Field(ge=0.0)]] = Field(
+        default_factory=dict, description="event type -> weight; other types are filtered out; empty: all weigh 1"
+    )
+    filters: list[str] = Field(default_factory=list, description='rows to keep, e.g. ["quantity > 0"]')
+
+    @model_validator(mode="after")
+    def _events_need_a_column(self) -> Self:
+        if self.event_weights and self.event is None:
+            raise ValueError("event_weights needs event, the column that holds the event type")
+        return self
+
+
+class FeatureConfig(Section):
+    """``[[items.features]]``: one content feature of an item."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)
+    kind: Literal["categorical", "text", "numeric", "dense"]
+    column: str | None = Field(None, description="column of the catalogue; default: the feature's name")
+    separator: str | None = Field(None, min_length=1, description="splits a categorical into several values")
+    max_vocabulary: int = Field(20_000, ge=1, description="most frequent values kept as entries of their own")
+    hash_buckets: int = Field(64, ge=1, description="buckets for values outside the vocabulary")
+    max_values: int = Field(24, ge=1, description="values or tokens kept an item")
+    dim: int | None = Field(None, ge=1, description="length of a dense vector")
+
+    @property
+    def source_column(self) -> str:
+        """Column of the catalogue that holds the feature."""
+        return self.column or self.name
+
+    @model_validator(mode="after")
+    def _options_fit_the_kind(self) -> Self:
+        if self.separator is not None and self.kind != "categorical":
+            raise ValueError(f"separator is for categorical features, and {self.name} is {self.kind}")
+        if (self.dim is not None) != (self.kind == "dense"):
+            raise ValueError(f"dim is needed by dense features and by no other; {self.name} is {self.kind}")
+        return self
+
+
+class ItemsConfig(Section):
+    """``[items]``: the catalogue. Without this section the items are those of the interactions."""
+
+    path: str = Field(min_length=1)
+    format: SourceFormat = "auto"
+    item: str = "item_id"
+    title: str | None = Field(None, description="column shown to people")
+    available_from: str | None = Field(None, description="column of the time from which an item may be retrieved")
+    available_until: str | None = Field(None, description="column of the time from which it may not")
+    time_unit: TimeUnit = "s"
+    time_zone: str = "UTC"
+    features: list[FeatureConfig] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _features_are_named_once(self) -> Self:
+        names = [feature.name for feature in self.features]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"feature names are used twice: {', '.join(twice)}")
+        return self
+
+
+class ImpressionsConfig(Section):
+    """``[impressions]``: what was shown, where, by which policy (optional)."""
+
+    path: str = Field(min_length=1)
+    format: SourceFormat = "auto"
+    user: str = "user_id"
+    item: str = "item_id"
+    time: str = "timestamp"
+    time_unit: TimeUnit = "s"
+    time_zone: str = "UTC"
+    position: str | None = None
+    policy: str | None = None
+    propensity: str | None = Field(None, description="column of the probability of being shown")
+    random: str | None = Field(None, description="column that marks uniformly random exposure")
+
+
+class DatasetConfig(Section):
+    """``[dataset]``: cleaning, splits and evaluation queries."""
+
+    validation_fraction: Fraction = Field(0.1, description="share of the events, by time, before the test window")
+    test_fraction: Fraction = Field(0.1, description="share of the events, by time, at the end")
+    validation_from: Instant | None = Field(None, description="start of the validation window, instead of fractions")
+    test_from: Instant | None = Field(None, description="start of the test window, instead of fractions")
+    test_until: Instant | None = Field(None, description="end of the test window (exclusive)")
+    dedupe: bool = Field(True, description="keep one of equal (user, item, time)")
+    min_user_events: Positive = 1
+    min_item_events: Positive = 1
+    max_user_events: Positive = Field(20_000, description="newest events kept of one user; the rest is counted")
+    max_history: int = Field(50, ge=1, le=1000, description="items of a query's history")
+    targets: Literal["next", "window"] = Field(
+        "next", description="a query an event, or a query a user with all that the window holds"
+    )
+    unknown_items: Literal["keep", "reject"] = Field("keep", description="interactions with an item not catalogued")
+    max_rejects: Fraction = Field(0.01, description="share of refused rows that stops the run")
+    block_rows: Positive = Field(100_000, description="rows of an Arrow block")
+    shards: Positive = Field(8, description="groups of users that are worked on together")
+    runner: list[str] = Field(default_factory=list, description='Beam flags, e.g. ["--runner=FlinkRunner"]')
+
+    @model_validator(mode="after")
+    def _windows_are_in_order(self) -> Self:
+        if (self.validation_from is None) != (self.test_from is None):
+            raise ValueError("validation_from and test_from go together")
+        if self.validation_from and self.test_from and self.validation_from > self.test_from:
+            raise ValueError("validation_from is after test_from")
+        if self.test_until and not self.test_from:
+            raise ValueError("test_until needs test_from")
+        if self.test_until and self.test_from and self.test_from >= self.test_until:
+            raise ValueError("test_from is not before test_until")
+        if self.validation_from is None and not 0 < self.validation_fraction + self.test_fraction < 1:
+            raise ValueError("validation_fraction + test_fraction must lie between 0 and 1, both excluded")
+        return self

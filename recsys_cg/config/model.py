@@ -1,0 +1,86 @@
+"""Sections that describe the model, its training and its index."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from recsys_cg.config.section import Positive, Section
+
+__all__ = ["IndexConfig", "ModelConfig", "NegativesConfig", "TrainingConfig"]
+
+
+class NegativesConfig(Section):
+    """``[[model.negatives]]``: one declared source of negatives; several form a mixture."""
+
+    kind: Literal["in_batch", "uniform", "popularity", "cross_batch"]
+    count: int = Field(512, ge=1, description="candidates drawn a step")
+    alpha: float = Field(1.0, ge=0.0, le=2.0, description="popularity: q proportional to count^alpha")
+
+
+def _default_negatives() -> list[NegativesConfig]:
+    return [NegativesConfig(kind="in_batch", count=1024), NegativesConfig(kind="popularity", count=512)]
+
+
+class ModelConfig(Section):
+    """``[model]``: towers, negatives, correction, loss."""
+
+    dim: int = Field(64, ge=2, le=1024)
+    query_encoder: Literal["transformer", "recency", "mean"] = "transformer"
+    blocks: int = Field(2, ge=1, le=12)
+    heads: int = Field(2, ge=1, le=16)
+    dropout: float = Field(0.2, ge=0.0, lt=1.0)
+    id_dropout: float = Field(0.1, ge=0.0, lt=1.0, description="share of training lookups that see content only")
+    negatives: list[NegativesConfig] = Field(default_factory=_default_negatives, min_length=1)
+    correction: Literal["standard", "refined", "none"] = "standard"
+    correction_strength: float = Field(1.0, ge=0.0, le=1.0, description="trades coverage for hits")
+    mask_history: bool = Field(True, description="a user's own items are no negatives")
+    loss: Literal["softmax"] = "softmax"
+    temperature: float = Field(0.07, gt=0.0, le=1.0)
+    learn_temperature: bool = True
+    temperature_min: float = Field(0.01, gt=0.0)
+    temperature_max: float = Field(1.0, gt=0.0)
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.dim % self.heads:
+            raise ValueError(f"dim = {self.dim} is not divisible by heads = {self.heads}")
+        if not self.temperature_min <= self.temperature <= self.temperature_max:
+            raise ValueError(
+                f"temperature = {self.temperature} is outside "
+                f"[temperature_min, temperature_max] = [{self.temperature_min}, {self.temperature_max}]"
+            )
+        kinds = [source.kind for source in self.negatives]
+        if kinds.count("in_batch") > 1 or kinds.count("cross_batch") > 1:
+            raise ValueError("in_batch and cross_batch may each be declared once")
+        return self
+
+
+class TrainingConfig(Section):
+    """``[training]``: the optimiser's schedule and its limits."""
+
+    epochs: Positive = 20
+    max_minutes: float | None = Field(None, gt=0.0, description="stop after this long, whatever the epoch")
+    batch_sequences: Positive = Field(32, description="packed rows a step")
+    row_length: int = Field(100, ge=2, le=4096, description="events a packed row")
+    learning_rate: float = Field(0.01, gt=0.0, le=10.0)
+    warmup_steps: int = Field(100, ge=0)
+    patience: Positive = Field(4, description="epochs without a better validation recall before stopping")
+    validation_k: Positive = 100
+    validation_queries: Positive = Field(10_000, description="validation queries used for early stopping")
+    deterministic: bool = Field(True, description="bit-equal weights for one seed on one machine")
+    mixed_precision: bool = False
+    jit_compile: bool = False
+    min_effective_rank: float = Field(2.0, ge=1.0, description="below: collapsed")
+    max_mean_similarity: float = Field(0.95, gt=0.0, le=1.0, description="above: collapsed")
+
+
+class IndexConfig(Section):
+    """``[index]``: how the vectors are searched."""
+
+    kind: Literal["auto", "scann", "exact"] = "auto"
+    target_recall: float = Field(0.99, gt=0.0, le=1.0, description="share of exact search's top k to be found")
+    k: Positive = Field(100, description="list length at which target_recall holds")
+    exact_below: int = Field(5_000, ge=0, description="auto: catalogues smaller than this use exact search")
+    tuning_queries: Positive = 512

@@ -1,0 +1,67 @@
+"""Sections that describe how a release is measured, gated, stored and served."""
+
+from __future__ import annotations
+
+from typing import Literal, Self, get_args
+
+from pydantic import Field, model_validator
+
+from recsys_cg.config.section import Fraction, Positive, Section
+
+__all__ = ["Baseline", "EvaluationConfig", "GatesConfig", "ServingConfig", "StoreConfig"]
+
+Baseline = Literal["popularity", "popularity_recent", "item_knn", "ease", "ials"]
+
+
+class EvaluationConfig(Section):
+    """``[evaluation]``: what a release is measured by."""
+
+    k: list[Positive] = Field(default_factory=lambda: [20, 100, 500], min_length=1)
+    primary_k: Positive = Field(100, description="k of gates and headlines; one of k")
+    split: Literal["test", "validation"] = "test"
+    filter_seen: bool = Field(True, description="items of a query's past are not candidates")
+    baselines: list[Baseline] = Field(default_factory=lambda: list(get_args(Baseline)))
+    ease_max_items: Positive = Field(20_000, description="larger catalogues skip EASE, and the report says so")
+    recent_hours: float = Field(168.0, gt=0.0, description="window of popularity_recent, ending at the query")
+    max_queries: Positive = Field(100_000, description="a seeded sample of the queries beyond this")
+    bootstrap_samples: int = Field(1000, ge=100, le=100_000)
+    examples: int = Field(5, ge=0, le=50, description="users shown with titles in the report")
+
+    @model_validator(mode="after")
+    def _primary_is_measured(self) -> Self:
+        if self.primary_k not in self.k:
+            raise ValueError(f"primary_k = {self.primary_k} is not one of k = {self.k}")
+        return self
+
+
+class GatesConfig(Section):
+    """``[gates]``: what a release must reach to be published."""
+
+    min_index_recall: Fraction | None = 0.95
+    min_fill_rate: Fraction | None = 0.99
+    min_coverage: Fraction | None = Field(None, description="catalogue coverage at primary_k")
+    min_effective_rank: float | None = Field(2.0, ge=1.0)
+    max_mean_similarity: Fraction | None = 0.95
+    max_recall_drop: Fraction | None = Field(0.02, description="against the previous release, by paired interval")
+    max_tail_recall_drop: Fraction | None = 0.02
+    beat_baseline: Baseline | None = "popularity"
+
+
+class ServingConfig(Section):
+    """``[serving]``: the lookup service."""
+
+    host: str = Field("127.0.0.1", min_length=1)
+    port: int = Field(8080, ge=0, le=65535)
+    max_k: Positive = 1000
+    max_batch: Positive = 256
+    max_history: Positive = Field(1000, description="longest history taken from a request")
+    token_env: str | None = Field(None, description="environment variable that holds the bearer token")
+    reload_seconds: float = Field(2.0, gt=0.0, description="how often CURRENT is looked at")
+    histories: bool = Field(True, description="carry user histories inside the release")
+
+
+class StoreConfig(Section):
+    """``[store]``: where releases are published."""
+
+    path: str = Field("store", min_length=1, description="directory; relative to the work directory")
+    keep: int = Field(5, ge=2, description="releases kept; CURRENT and its predecessor always are")
