@@ -1,0 +1,48 @@
+# One entry for people and CI: every target sets up what it needs.
+VENV    := .venv
+BIN     := $(VENV)/bin
+PYTHON  ?= python3
+WORKDIR ?= .demo
+PYTEST  := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check format test test-slow lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.installed ## virtual environment in .venv, from requirements.lock
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v[:2] <= (3, 13) else f"recsys-cg needs Python 3.11 to 3.13, and $(PYTHON) is {v[0]}.{v[1]}: make PYTHON=python3.11 $(MAKECMDGOALS)")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --only-binary :all: --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup ## the whole main job on MovieLens 100K, ending with one lookup and a report
+	$(BIN)/python -m pipelines.demo --workdir $(WORKDIR)
+
+check: setup ## lint, format, types, import rules, dead code; writes nothing
+	$(BIN)/ruff check --no-cache .
+	$(BIN)/ruff format --no-cache --check .
+	$(BIN)/mypy --cache-dir=/dev/null
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/vulture
+
+format: setup ## rewrite the sources in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: setup ## the default suite, under 20 minutes on 2 cores
+	$(PYTEST)
+
+test-slow: setup ## the tests that take minutes
+	$(PYTEST) -m slow --timeout 1800
+
+lock: setup ## resolve pyproject.toml anew into requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-annotate --no-header --generate-hashes pyproject.toml --output-file requirements.lock
+
+clean: ## remove the virtual environment, the demo and all caches
+	rm -rf $(VENV) $(WORKDIR) .bench .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
