@@ -1,0 +1,1 @@
+"""Pure functions over Arrow blocks: no Beam, no TensorFlow."""
