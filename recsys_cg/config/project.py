@@ -118,11 +118,11 @@ def _explain(path: Path, error: ValidationError) -> ConfigError:
 
 def _suggest(location: Sequence[str]) -> str:
     known = _known_keys(Config, location[:-1])
-    nearest = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
-    if nearest:
-        return f"; did you mean {nearest[0]!r}?"
     homes = [name for name, names in _all_keys() if location[-1] in names]
-    return f"; it belongs in [{homes[0]}]" if homes else f"; known here: {', '.join(sorted(known))}"
+    if homes:
+        return f"; it belongs in [{homes[0]}]"
+    nearest = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
+    return f"; did you mean {nearest[0]!r}?" if nearest else f"; known here: {', '.join(sorted(known))}"
 
 
 def _all_keys() -> Iterator[tuple[str, list[str]]]:

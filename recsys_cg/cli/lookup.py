@@ -1,0 +1,136 @@
+"""Commands that look candidates up, once or as a service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recsys_cg.cli.options import (
+    DEFAULT_CONFIG,
+    DEFAULT_WORKDIR,
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    StoreOption,
+    WorkdirOption,
+    store_path,
+)
+from recsys_cg.cli.output import print_result
+from recsys_cg.errors import ConfigError
+
+if TYPE_CHECKING:
+    from recsys_cg.serving.lookup import Answer, CandidateLookup
+
+__all__ = ["register"]
+
+KOption = Annotated[int, typer.Option("--k", "-k", min=1, help="Length of the list.")]
+ReleaseOption = Annotated[
+    Path | None, typer.Option("--release", help="A release directory instead of a store.", metavar="DIR")
+]
+
+
+def lookup(
+    history: Annotated[
+        list[str], typer.Option("--history", "-H", help="Item the user met, oldest first; repeat it.", metavar="ITEM")
+    ] = [],  # noqa: B006 - typer copies it
+    user: Annotated[str | None, typer.Option("--user", "-u", help="User whose stored history is taken.")] = None,
+    k: KOption = 10,
+    exclude: Annotated[list[str], typer.Option("--exclude", help="Item never returned; repeat it.")] = [],  # noqa: B006
+    store: StoreOption = None,
+    release: ReleaseOption = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    workdir: WorkdirOption = DEFAULT_WORKDIR,
+    overrides: SetOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
+    """Look up candidates for a history or a user. A score is a similarity, not a probability.
+
+    Example: `recsys-cg lookup --store work/store --history 50 --history 181 -k 5`
+    """
+    if history and user is not None:
+        raise ConfigError("give --history or --user, not both")
+    source = str(release) if release is not None else store_path(store, config, workdir, overrides)
+    answer = _open(source).candidates(history=None if user is not None else history, user_id=user, k=k, exclude=exclude)
+    print_result(_answer_result(answer), as_json=as_json, text=_answer_text(answer))
+
+
+def similar(
+    item: Annotated[str, typer.Argument(help="Item whose neighbours are wanted.")],
+    k: KOption = 10,
+    store: StoreOption = None,
+    release: ReleaseOption = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    workdir: WorkdirOption = DEFAULT_WORKDIR,
+    overrides: SetOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
+    """List the items nearest to an item, through the same index.
+
+    Example: `recsys-cg similar --store work/store 50 -k 5`
+    """
+    source = str(release) if release is not None else store_path(store, config, workdir, overrides)
+    answer = _open(source).similar(item, k=k)
+    print_result(_answer_result(answer), as_json=as_json, text=_answer_text(answer))
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to bind; default from [serving].")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")] = 1,
+    store: StoreOption = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    workdir: WorkdirOption = DEFAULT_WORKDIR,
+    overrides: SetOption = [],  # noqa: B006
+) -> None:
+    """Serve lookups over HTTP from the published release; a newly published one is picked up.
+
+    Example: `recsys-cg serve --store work/store --port 8080`
+    """
+    from recsys_cg.config import ServingConfig, load_config
+    from recsys_cg.serving.service import serve as run_service
+
+    source = store_path(store, config, workdir, overrides)
+    settings = ServingConfig() if store is not None else load_config(config, overrides).serving
+    changes: dict[str, Any] = {"host": host, "port": port}
+    settings = settings.model_copy(update={key: value for key, value in changes.items() if value is not None})
+    run_service(source, settings, workers=workers)
+
+
+def _open(source: str) -> CandidateLookup:
+    from recsys_cg.serving.lookup import CandidateLookup
+
+    return CandidateLookup.open(source)
+
+
+def _answer_result(answer: Answer) -> dict[str, Any]:
+    return {
+        "release": answer.release,
+        "fallback": answer.fallback,
+        "shortfall": answer.shortfall,
+        "candidates": [
+            {"item_id": one.item_id, "title": one.title, "similarity": one.score, "bucket": one.bucket}
+            for one in answer.candidates
+        ],
+    }
+
+
+def _answer_text(answer: Answer) -> str:
+    head = f"release {answer.release}"
+    if answer.fallback:
+        head += f"; fallback to popularity: {answer.fallback.replace('_', ' ')}"
+    if answer.shortfall:
+        head += f"; {answer.shortfall} fewer than asked for were eligible"
+    width = max((len(one.item_id) for one in answer.candidates), default=0)
+    rows = [
+        f"{rank:>3}  {one.score:7.4f}  {one.item_id:<{width}}  {one.bucket:<5}  {one.title or ''}".rstrip()
+        for rank, one in enumerate(answer.candidates, start=1)
+    ]
+    return "\n".join([head, *rows])
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    for command in (lookup, similar, serve):
+        app.command(rich_help_panel="Lookup")(command)

@@ -1,0 +1,89 @@
+"""Commands that read and move what is published."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from recsys_cg.cli.options import (
+    DEFAULT_CONFIG,
+    DEFAULT_WORKDIR,
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    StoreOption,
+    WorkdirOption,
+    store_path,
+)
+from recsys_cg.cli.output import print_result
+
+__all__ = ["register"]
+
+
+def releases(
+    store: StoreOption = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    workdir: WorkdirOption = DEFAULT_WORKDIR,
+    overrides: SetOption = [],  # noqa: B006 - typer copies it
+    as_json: JsonOption = False,
+) -> None:
+    """List the releases of a store, newest first, with their headline figures.
+
+    Example: `recsys-cg releases --store work/store`
+    """
+    from recsys_cg.workflow.publish import list_releases
+
+    rows = list_releases(store_path(store, config, workdir, overrides))
+    lines = [_release_line(row) for row in rows] or ["no release is published yet"]
+    print_result({"releases": rows}, as_json=as_json, text="\n".join(lines))
+
+
+def _release_line(row: dict[str, Any]) -> str:
+    figures = "  ".join(f"{name} {value:.4f}" for name, value in row["figures"].items() if value is not None)
+    marks = " ".join(mark for mark in ("current", "pinned") if row.get(mark))
+    return f"{row['name']}  {row['created']}  {figures}  {marks}".rstrip()
+
+
+def rollback(
+    release: Annotated[str | None, typer.Argument(help="Release to serve; default: CURRENT's predecessor.")] = None,
+    store: StoreOption = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    workdir: WorkdirOption = DEFAULT_WORKDIR,
+    overrides: SetOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
+    """Point CURRENT at an earlier release; running services pick it up.
+
+    Example: `recsys-cg rollback --store work/store`
+    """
+    from recsys_cg.workflow.publish import roll_back
+
+    result = roll_back(store_path(store, config, workdir, overrides), release)
+    print_result(result, as_json=as_json, text=f"CURRENT is {result['release']} (was {result['previous']})")
+
+
+def report(
+    release: Annotated[str | None, typer.Argument(help="Release; default: CURRENT.")] = None,
+    form: Annotated[Literal["summary", "markdown", "path"], typer.Option("--as", help="What to print.")] = "summary",
+    store: StoreOption = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    workdir: WorkdirOption = DEFAULT_WORKDIR,
+    overrides: SetOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
+    """Show the evaluation report of a release: a summary, the Markdown, or where the HTML page is.
+
+    Example: `recsys-cg report --store work/store --as path`
+    """
+    from recsys_cg.workflow.publish import read_report
+
+    found = read_report(store_path(store, config, workdir, overrides), release)
+    text = {"summary": found.summary, "markdown": found.markdown, "path": str(found.html_path)}[form]
+    print_result(found.report, as_json=as_json, text=text)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    for command in (releases, rollback, report):
+        app.command(rich_help_panel="Releases")(command)

