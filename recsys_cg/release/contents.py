@@ -1,0 +1,263 @@
+"""What a release directory holds: putting one together, and opening one that can be trusted.
+
+A release holds one encoder and the vectors that this encoder made. Its digest stands in the release's manifest, in
+the encoder's own manifest (copied with it) and beside every item; `open_release` refuses a directory in which they
+differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from recsys_cg.artifacts import MANIFEST, Manifest, read_manifest, verify
+from recsys_cg.errors import (
+    ArtifactCorruptError,
+    ArtifactError,
+    EncoderMismatchError,
+    MetricMismatchError,
+    NonFiniteError,
+)
+from recsys_cg.release.files import copy_files
+from recsys_cg.schema import EncoderFiles, ReleaseFiles
+
+__all__ = [
+    "METRIC",
+    "ReleaseContents",
+    "check_vectors",
+    "copy_encoder",
+    "measure_vectors",
+    "open_release",
+    "release_items",
+    "release_items_schema",
+    "write_vectors",
+]
+
+METRIC: Final = "l2_normalised_dot"
+NORM_TOLERANCE: Final = 1e-4
+"""Largest difference of a vector's norm from 1; float32 rounding stays below 1e-6 at 1024 dimensions."""
+
+_CHUNK_ROWS = 65_536
+_ENCODER_PARTS = ("query/", "item/", EncoderFiles.CONTRACT, EncoderFiles.TRAINING)
+
+release_items_schema: Final = pa.schema(
+    [
+        pa.field("item_row", pa.int32(), nullable=False),
+        pa.field("item_id", pa.string(), nullable=False),
+        pa.field("title", pa.string()),
+        pa.field("bucket", pa.string(), nullable=False),
+        pa.field("train_count", pa.int64(), nullable=False),
+        pa.field("last_seen_us", pa.int64()),
+        pa.field("q", pa.float64(), nullable=False),
+        pa.field("available_from_us", pa.int64()),
+        pa.field("available_until_us", pa.int64()),
+        pa.field("content_digest", pa.string(), nullable=False),
+        pa.field("encoder_digest", pa.string(), nullable=False),
+    ]
+)
+"""items.parquet of a release: row r describes row r of vectors.npy; ``encoder_digest`` says who embedded it."""
+
+
+@dataclass(frozen=True)
+class ReleaseContents:
+    """An opened release.
+
+    Attributes:
+        path: its directory.
+        manifest: its manifest.
+        items: `release_items_schema`, one row an item.
+        vectors: float32 [items, dim], unit norm, memory-mapped.
+        history_vectors: float32 [items, history_dim], memory-mapped; the same object as ``vectors`` when equal.
+    """
+
+    path: Path
+    manifest: Manifest
+    items: pa.Table
+    vectors: NDArray[np.float32]
+    history_vectors: NDArray[np.float32]
+
+    @property
+    def name(self) -> str:
+        """The release's name."""
+        return str(self.manifest.info["release"])
+
+    @property
+    def encoder_path(self) -> Path:
+        """Directory of the encoder."""
+        return self.path / ReleaseFiles.ENCODER
+
+    @property
+    def index_path(self) -> Path:
+        """Directory of the index."""
+        return self.path / ReleaseFiles.INDEX
+
+
+def copy_encoder(encoder: Path, release: Path) -> str:
+    """Bring what a release needs of an encoder directory into ``release/encoder``; return the encoder's digest.
+
+    The encoder's own manifest goes with it, as the witness of its digest. The sampling table stays behind: a release
+    carries q in its item table.
+    """
+    manifest = verify(encoder, kind="encoder")
+    names = [name for name in manifest.files if name.startswith(_ENCODER_PARTS)]
+    target = release / ReleaseFiles.ENCODER
+    target.mkdir(parents=True)
+    copy_files(encoder, target, [*names, MANIFEST])
+    return manifest.digest
+
+
+def release_items(items: pa.Table, encoder_digest: str) -> pa.Table:
+    """Return a dataset's item table as a release's: its columns, numbered from 0, all embedded by one encoder.
+
+    Raises:
+        ArtifactError: a column is missing, or an item_id occurs twice (named).
+    """
+    count = items.num_rows
+    columns: dict[str, Any] = {
+        "item_row": pa.array(np.arange(count, dtype=np.int32)),
+        "encoder_digest": pa.array([encoder_digest] * count, type=pa.string()),
+    }
+    for field in release_items_schema:
+        if field.name not in columns:
+            if field.name not in items.column_names:
+                raise ArtifactError(f"the item table lacks the column {field.name}, which a release needs")
+            columns[field.name] = items[field.name]
+    twice = [entry["values"] for entry in items["item_id"].value_counts().to_pylist() if entry["counts"] > 1]
+    if twice:
+        raise ArtifactError(f"{len(twice)} item_id(s) occur twice in the item table, e.g. {twice[0]!r}")
+    return pa.table({name: columns[name] for name in release_items_schema.names}, schema=release_items_schema)
+
+
+def measure_vectors(vectors: NDArray[np.floating]) -> dict[str, Any]:
+    """Return ``{"count", "dim", "not_finite", "max_norm_error"}`` of [items, dim] vectors, in blocks of rows.
+
+    ``not_finite`` counts rows with a NaN or an infinity; ``max_norm_error`` is the largest ``| |x| - 1 |`` of the
+    other rows, 0.0 when there are none.
+    """
+    bad, worst = 0, 0.0
+    for start in range(0, len(vectors), _CHUNK_ROWS):
+        block = np.asarray(vectors[start : start + _CHUNK_ROWS], dtype=np.float64)
+        finite = np.isfinite(block).all(axis=1)
+        bad += int((~finite).sum())
+        errors = np.abs(np.sqrt(np.square(block[finite]).sum(axis=1)) - 1.0)
+        worst = max(worst, float(errors.max(initial=0.0)))
+    return {"count": len(vectors), "dim": int(vectors.shape[1]), "not_finite": bad, "max_norm_error": worst}
+
+
+def check_vectors(vectors: NDArray[np.floating]) -> dict[str, Any]:
+    """Return `measure_vectors` of vectors that may be published.
+
+    Raises:
+        NonFiniteError: a row holds a NaN or an infinity.
+        MetricMismatchError: a row is not of unit norm.
+    """
+    measured = measure_vectors(vectors)
+    if measured["not_finite"]:
+        raise NonFiniteError(f"{measured['not_finite']} of {len(vectors)} item vectors hold a NaN or an infinity")
+    if measured["max_norm_error"] > NORM_TOLERANCE:
+        raise MetricMismatchError(
+            f"item vectors are not of unit norm: off by up to {measured['max_norm_error']:.3g}; "
+            "pass them through recsys_cg.geometry.l2_normalise"
+        )
+    return measured
+
+
+def write_vectors(
+    release: Path, vectors: NDArray[np.floating], history_vectors: NDArray[np.floating] | None = None
+) -> dict[str, Any]:
+    """Check and write the vectors of a release; return ``{"dim", "items", "history_vectors"}`` for its manifest.
+
+    Args:
+        release: the directory to write into.
+        vectors: [items, dim], finite, unit norm; stored as float32, C order.
+        history_vectors: [items, history_dim], finite; None, or equal to ``vectors``: not stored again.
+    """
+    check_vectors(vectors)
+    np.save(release / ReleaseFiles.VECTORS, np.ascontiguousarray(vectors, dtype=np.float32), allow_pickle=False)
+    stored = ReleaseFiles.VECTORS
+    if history_vectors is not None and not np.array_equal(history_vectors, vectors):
+        if len(history_vectors) != len(vectors):
+            raise ArtifactError(f"{len(history_vectors)} history vectors for {len(vectors)} item vectors")
+        if not np.isfinite(history_vectors).all():
+            raise NonFiniteError("history vectors hold a NaN or an infinity")
+        stored = ReleaseFiles.HISTORY_VECTORS
+        np.save(release / stored, np.ascontiguousarray(history_vectors, dtype=np.float32), allow_pickle=False)
+    return {"dim": int(vectors.shape[1]), "items": len(vectors), "history_vectors": stored}
+
+
+def open_release(path: Path, *, check_bytes: bool = True) -> ReleaseContents:
+    """Open a release after checking that it is whole and of one piece.
+
+    Args:
+        path: the release's directory, wherever it was moved.
+        check_bytes: compare every file with its SHA-256; False trusts the bytes and checks the rest.
+
+    Raises:
+        ArtifactMissingError, ArtifactCorruptError, ArtifactFormatError: as `recsys_cg.artifacts.verify`.
+        EncoderMismatchError: encoder, manifest and items do not name one encoder.
+    """
+    manifest = (verify if check_bytes else read_manifest)(path, kind="release")
+    items = _read_items(path)
+    _check_encoder(path, manifest, items)
+    vectors = _map(path / ReleaseFiles.VECTORS, items.num_rows)
+    stored = str(manifest.info.get("history_vectors", ReleaseFiles.VECTORS))
+    same = stored == ReleaseFiles.VECTORS
+    history = vectors if same else _map(path / ReleaseFiles.HISTORY_VECTORS, items.num_rows)
+    if vectors.shape[1] != manifest.info.get("dim"):
+        raise ArtifactCorruptError(f"{path} holds vectors of {vectors.shape[1]} dimensions, not {manifest.info['dim']}")
+    return ReleaseContents(path=path, manifest=manifest, items=items, vectors=vectors, history_vectors=history)
+
+
+def _read_items(path: Path) -> pa.Table:
+    file = path / ReleaseFiles.ITEMS
+    try:
+        items = pq.read_table(file)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ArtifactCorruptError(f"{file} cannot be read: {error}") from error
+    missing = [name for name in release_items_schema.names if name not in items.column_names]
+    if missing:
+        raise ArtifactCorruptError(f"{file} lacks the columns {', '.join(missing)}")
+    if not np.array_equal(items["item_row"].to_numpy(), np.arange(items.num_rows)):
+        raise ArtifactCorruptError(f"{file}: item_row does not count from 0 in order")
+    return items
+
+
+def _check_encoder(path: Path, manifest: Manifest, items: pa.Table) -> None:
+    declared = manifest.info.get("encoder_digest")
+    encoder = read_manifest(path / ReleaseFiles.ENCODER, kind="encoder")
+    if encoder.digest != declared:
+        raise EncoderMismatchError(
+            f"{path} holds encoder {encoder.digest[:8]}, but its vectors are of encoder {str(declared)[:8]}"
+        )
+    prefix = f"{ReleaseFiles.ENCODER}/"
+    for name, entry in manifest.files.items():
+        inner = name.removeprefix(prefix)
+        if name.startswith(prefix) and inner != MANIFEST and not _same_file(encoder.files.get(inner), entry):
+            raise EncoderMismatchError(f"{path}/{name} is not the file of encoder {encoder.digest[:8]}")
+    others = sorted(set(items["encoder_digest"].unique().to_pylist()) - {declared})
+    if others:
+        raise EncoderMismatchError(
+            f"{path} holds items embedded by encoder {others[0][:8]}, not {str(declared)[:8]}; rebuild the index"
+        )
+
+
+def _same_file(recorded: Mapping[str, Any] | None, entry: Mapping[str, Any]) -> bool:
+    return recorded is not None and recorded["sha256"] == entry["sha256"]
+
+
+def _map(path: Path, rows: int) -> NDArray[np.float32]:
+    try:
+        vectors = np.load(path, mmap_mode="r" if rows else None, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ArtifactCorruptError(f"{path} cannot be read: {error}") from error
+    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != rows:
+        raise ArtifactCorruptError(f"{path} holds {vectors.dtype} {vectors.shape}, not float32 [{rows}, dim]")
+    checked: NDArray[np.float32] = vectors
+    return checked
