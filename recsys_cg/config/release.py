@@ -25,6 +25,9 @@ class EvaluationConfig(Section):
     recent_hours: float = Field(168.0, gt=0.0, description="window of popularity_recent, ending at the query")
     max_queries: Positive = Field(100_000, description="a seeded sample of the queries beyond this")
     bootstrap_samples: int = Field(1000, ge=100, le=100_000)
+    tuning_queries: Positive = Field(2000, description="validation queries by which the baselines are tuned")
+    propensity_exponent: float = Field(0.5, ge=0.0, le=2.0, description="exposure ~ popularity ^ this, if not logged")
+    propensity_clip: float = Field(0.01, gt=0.0, le=1.0, description="smallest propensity that recall_ips divides by")
     examples: int = Field(5, ge=0, le=50, description="users shown with titles in the report")
 
     @model_validator(mode="after")
