@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-_OURS = ("RECSYS_CG_", "TF_USE_LEGACY_KERAS")
+_OURS = ("RECSYS_CG_",)
 
 
 @pytest.fixture(autouse=True)

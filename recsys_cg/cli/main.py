@@ -20,6 +20,8 @@ from recsys_cg.errors import RecsysError
 
 __all__ = ["app", "main"]
 
+_INTERRUPTED = 130
+
 app = typer.Typer(
     name="recsys-cg",
     help="Two-tower candidate generation: datasets, training, index, evaluation, releases, lookup.\n\n"
@@ -63,28 +65,33 @@ def _run(arguments: list[str]) -> int:
         result = app(args=arguments, prog_name="recsys-cg", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:
         return _explain(error)
+    if result == _INTERRUPTED:  # typer turned the interrupt into this code and said nothing
+        return _explain(KeyboardInterrupt())
     return result if isinstance(result, int) else 0
 
 
 def _explain(error: BaseException) -> int:
     if os.environ.get("RECSYS_CG_DEBUG"):
         traceback.print_exception(error)
+    code = 1
     match error:
         case RecsysError():
-            return _fail(str(error), error.exit_code)
+            message, code = str(error), error.exit_code
         case typer.TyperException():
-            return _fail(f"{error.format_message()} (--help shows how)", 2)
+            message, code = f"{error.format_message()} (--help shows how)", 2
         case KeyboardInterrupt() | typer.Abort():
-            return _fail("interrupted; the same command resumes where it stopped", 130)
+            message, code = "interrupted; the same command resumes where it stopped", _INTERRUPTED
         case BrokenPipeError():
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
+            message = "the reader of standard output went away"
         case OSError():
-            return _fail(f"{error.filename or 'the system'}: {error.strerror or error}", 1)
+            message = f"{error.filename or 'the system'}: {error.strerror or error}"
         case MemoryError():
-            return _fail("out of memory; smaller batches or a larger machine", 1)
-    name = type(error).__name__
-    return _fail(f"a defect in recsys-cg: {name}: {error} (RECSYS_CG_DEBUG=1 shows where; please report it)", 1)
+            message = "out of memory; smaller batches or a larger machine"
+        case _:
+            name = type(error).__name__
+            message = f"a defect in recsys-cg: {name}: {error} (RECSYS_CG_DEBUG=1 shows where; please report it)"
+    return _fail(message, code)
 
 
 def _fail(message: str, code: int) -> int:

@@ -32,9 +32,10 @@ def releases(
 
     Example: `recsys-cg releases --store work/store`
     """
+    path = store_path(store, config, workdir, overrides)
     from recsys_cg.workflow.publish import list_releases
 
-    rows = list_releases(store_path(store, config, workdir, overrides))
+    rows = list_releases(path)
     lines = [_release_line(row) for row in rows] or ["no release is published yet"]
     print_result({"releases": rows}, as_json=as_json, text="\n".join(lines))
 
@@ -57,9 +58,10 @@ def rollback(
 
     Example: `recsys-cg rollback --store work/store`
     """
+    path = store_path(store, config, workdir, overrides)
     from recsys_cg.workflow.publish import roll_back
 
-    result = roll_back(store_path(store, config, workdir, overrides), release)
+    result = roll_back(path, release)
     print_result(result, as_json=as_json, text=f"CURRENT is {result['release']} (was {result['previous']})")
 
 
@@ -76,9 +78,10 @@ def report(
 
     Example: `recsys-cg report --store work/store --as path`
     """
+    path = store_path(store, config, workdir, overrides)
     from recsys_cg.workflow.publish import read_report
 
-    found = read_report(store_path(store, config, workdir, overrides), release)
+    found = read_report(path, release)
     text = {"summary": found.summary, "markdown": found.markdown, "path": str(found.html_path)}[form]
     print_result(found.report, as_json=as_json, text=text)
 

@@ -1,0 +1,78 @@
+"""The doctor says what would fail and the one-line mend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from recsys_cg.workflow.doctor import Check, examine
+
+GOOD = {
+    "tensorflow": "2.20.0",
+    "tf-keras": "2.20.1",
+    "tensorflow-recommenders": "0.7.7",
+    "scann": "1.4.2",
+    "apache-beam": "2.77.0",
+    "ai-edge-litert": "2.3.0",
+    "fastapi": "0.165.0",
+    "jinja2": "3.1.6",
+    "implicit": "0.7.3",
+}
+
+
+def versions(**changes: str | None) -> Callable[[str], str | None]:
+    table: dict[str, str | None] = {**GOOD, **{name.replace("_", "-"): value for name, value in changes.items()}}
+    return table.get
+
+
+def look(checks: list[Check], name: str) -> Check:
+    return next(check for check in checks if check.name == name)
+
+
+def test_the_pinned_versions_are_fine() -> None:
+    checks = examine(version_of=versions(), cpu_flags=frozenset({"avx"}), system="Linux")
+    assert [check for check in checks if check.state != "ok"] == []
+
+
+def test_another_tensorflow_beside_scann_fails_with_the_mend() -> None:
+    checks = examine(version_of=versions(tensorflow="2.21.0", tf_keras="2.21.0"), system="Linux")
+    check = look(checks, "tensorflow")
+    assert check.state == "fails"
+    assert check.mend == "pip install 'tensorflow~=2.20.0'"
+
+
+def test_another_tensorflow_without_scann_is_fine() -> None:
+    checks = examine(version_of=versions(tensorflow="2.21.0", tf_keras="2.21.0", scann=None), system="Linux")
+    assert look(checks, "tensorflow").state == "ok"
+
+
+@pytest.mark.parametrize("legacy", [None, "2.19.0"])
+def test_missing_or_other_tf_keras_fails(legacy: str | None) -> None:
+    check = look(examine(version_of=versions(tf_keras=legacy), system="Linux"), "keras 2")
+    assert (check.state, check.mend) == ("fails", "pip install 'tf-keras~=2.20.0'")
+
+
+def test_keras_3_put_in_force_by_the_environment_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
+    check = look(examine(version_of=versions(), system="Linux"), "keras 2")
+    assert (check.state, check.mend) == ("fails", "unset TF_USE_LEGACY_KERAS")
+
+
+def test_a_processor_without_avx_fails() -> None:
+    check = look(examine(version_of=versions(), cpu_flags=frozenset({"sse2"}), system="Linux"), "processor")
+    assert check.state == "fails"
+    assert "AVX" in check.detail
+
+
+def test_no_scann_wheel_for_the_platform_is_not_a_failure() -> None:
+    check = look(examine(version_of=versions(scann=None), system="Darwin"), "scann")
+    assert check.state == "absent"
+    assert "exact search" in check.detail
+
+
+def test_nothing_installed_is_absent_with_the_extra_that_brings_it() -> None:
+    checks = examine(version_of=lambda name: None, system="Linux")
+    assert {check.mend for check in checks if check.state == "absent"} == {
+        f"pip install 'recsys-cg[{extra}]'" for extra in ("train", "index", "beam", "serve", "report")
+    }
