@@ -47,6 +47,10 @@ class GatesConfig(Section):
     max_mean_similarity: Fraction | None = 0.95
     max_recall_drop: Fraction | None = Field(0.02, description="against the previous release, by paired interval")
     max_tail_recall_drop: Fraction | None = 0.02
+    max_user_overlap: Fraction | None = Field(0.95, description="mean overlap of two users' lists at primary_k")
+    max_churn: Fraction | None = Field(
+        None, description="share of the probe's lists that the previous one did not give"
+    )
     beat_baseline: Baseline | None = "popularity"
 
 
