@@ -12,6 +12,7 @@ from typing import Any
 
 from recsys_cg.artifacts import MANIFEST, Manifest, read_manifest, seal, verify, write_text_atomically
 from recsys_cg.errors import ArtifactCorruptError, ArtifactMissingError, GateRefusedError, StoreError
+from recsys_cg.release.contents import check_vectors, open_release
 from recsys_cg.release.files import PARTIAL, copy_files, move_into_place, remove_directory
 from recsys_cg.schema import ReleaseFiles, ReportFiles
 
@@ -67,7 +68,8 @@ def place_release(release: Path, report: Path, final: Path) -> None:
 
     Raises:
         StoreError: another release of this name is there.
-        ArtifactError: a file is missing or damaged.
+        ArtifactError: a file is missing or damaged, or encoder and vectors do not belong together.
+        NonFiniteError, MetricMismatchError: the vectors cannot be searched.
     """
     manifest = read_manifest(release, kind="release")
     if final.exists():
@@ -77,7 +79,7 @@ def place_release(release: Path, report: Path, final: Path) -> None:
     with _partial(final) as temporary:
         names = [name for name in manifest.files if not name.startswith(f"{ReleaseFiles.REPORT}/")]
         copy_files(release, temporary, [*names, MANIFEST])
-        verify(temporary, kind="release")
+        check_vectors(open_release(temporary).vectors)
         place_report(report, temporary / ReleaseFiles.REPORT)
         move_into_place(temporary, final)
 

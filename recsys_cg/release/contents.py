@@ -1,7 +1,7 @@
-"""What a release directory holds: putting one together, and opening one that can be trusted.
+"""What a release directory holds, and opening one that can be trusted.
 
 A release holds one encoder and the vectors that this encoder made. Its digest stands in the release's manifest, in
-the encoder's own manifest (copied with it) and beside every item; `open_release` refuses a directory in which they
+the encoder's own manifest (where it was copied with it) and beside every item; `open_release` refuses a directory in which they
 differ.
 """
 
@@ -20,32 +20,24 @@ from numpy.typing import NDArray
 from recsys_cg.artifacts import MANIFEST, Manifest, read_manifest, verify
 from recsys_cg.errors import (
     ArtifactCorruptError,
-    ArtifactError,
     EncoderMismatchError,
     MetricMismatchError,
     NonFiniteError,
 )
-from recsys_cg.release.files import copy_files
-from recsys_cg.schema import EncoderFiles, ReleaseFiles
+from recsys_cg.schema import ReleaseFiles
 
 __all__ = [
-    "METRIC",
     "ReleaseContents",
     "check_vectors",
-    "copy_encoder",
     "measure_vectors",
     "open_release",
-    "release_items",
     "release_items_schema",
-    "write_vectors",
 ]
 
-METRIC: Final = "l2_normalised_dot"
 NORM_TOLERANCE: Final = 1e-4
 """Largest difference of a vector's norm from 1; float32 rounding stays below 1e-6 at 1024 dimensions."""
 
 _CHUNK_ROWS = 65_536
-_ENCODER_PARTS = ("query/", "item/", EncoderFiles.CONTRACT, EncoderFiles.TRAINING)
 
 release_items_schema: Final = pa.schema(
     [
@@ -99,42 +91,6 @@ class ReleaseContents:
         return self.path / ReleaseFiles.INDEX
 
 
-def copy_encoder(encoder: Path, release: Path) -> str:
-    """Bring what a release needs of an encoder directory into ``release/encoder``; return the encoder's digest.
-
-    The encoder's own manifest goes with it, as the witness of its digest. The sampling table stays behind: a release
-    carries q in its item table.
-    """
-    manifest = verify(encoder, kind="encoder")
-    names = [name for name in manifest.files if name.startswith(_ENCODER_PARTS)]
-    target = release / ReleaseFiles.ENCODER
-    target.mkdir(parents=True)
-    copy_files(encoder, target, [*names, MANIFEST])
-    return manifest.digest
-
-
-def release_items(items: pa.Table, encoder_digest: str) -> pa.Table:
-    """Return a dataset's item table as a release's: its columns, numbered from 0, all embedded by one encoder.
-
-    Raises:
-        ArtifactError: a column is missing, or an item_id occurs twice (named).
-    """
-    count = items.num_rows
-    columns: dict[str, Any] = {
-        "item_row": pa.array(np.arange(count, dtype=np.int32)),
-        "encoder_digest": pa.array([encoder_digest] * count, type=pa.string()),
-    }
-    for field in release_items_schema:
-        if field.name not in columns:
-            if field.name not in items.column_names:
-                raise ArtifactError(f"the item table lacks the column {field.name}, which a release needs")
-            columns[field.name] = items[field.name]
-    twice = [entry["values"] for entry in items["item_id"].value_counts().to_pylist() if entry["counts"] > 1]
-    if twice:
-        raise ArtifactError(f"{len(twice)} item_id(s) occur twice in the item table, e.g. {twice[0]!r}")
-    return pa.table({name: columns[name] for name in release_items_schema.names}, schema=release_items_schema)
-
-
 def measure_vectors(vectors: NDArray[np.floating]) -> dict[str, Any]:
     """Return ``{"count", "dim", "not_finite", "max_norm_error"}`` of [items, dim] vectors, in blocks of rows.
 
@@ -167,29 +123,6 @@ def check_vectors(vectors: NDArray[np.floating]) -> dict[str, Any]:
             "pass them through recsys_cg.geometry.l2_normalise"
         )
     return measured
-
-
-def write_vectors(
-    release: Path, vectors: NDArray[np.floating], history_vectors: NDArray[np.floating] | None = None
-) -> dict[str, Any]:
-    """Check and write the vectors of a release; return ``{"dim", "items", "history_vectors"}`` for its manifest.
-
-    Args:
-        release: the directory to write into.
-        vectors: [items, dim], finite, unit norm; stored as float32, C order.
-        history_vectors: [items, history_dim], finite; None, or equal to ``vectors``: not stored again.
-    """
-    check_vectors(vectors)
-    np.save(release / ReleaseFiles.VECTORS, np.ascontiguousarray(vectors, dtype=np.float32), allow_pickle=False)
-    stored = ReleaseFiles.VECTORS
-    if history_vectors is not None and not np.array_equal(history_vectors, vectors):
-        if len(history_vectors) != len(vectors):
-            raise ArtifactError(f"{len(history_vectors)} history vectors for {len(vectors)} item vectors")
-        if not np.isfinite(history_vectors).all():
-            raise NonFiniteError("history vectors hold a NaN or an infinity")
-        stored = ReleaseFiles.HISTORY_VECTORS
-        np.save(release / stored, np.ascontiguousarray(history_vectors, dtype=np.float32), allow_pickle=False)
-    return {"dim": int(vectors.shape[1]), "items": len(vectors), "history_vectors": stored}
 
 
 def open_release(path: Path, *, check_bytes: bool = True) -> ReleaseContents:
@@ -231,21 +164,26 @@ def _read_items(path: Path) -> pa.Table:
 
 def _check_encoder(path: Path, manifest: Manifest, items: pa.Table) -> None:
     declared = manifest.info.get("encoder_digest")
-    encoder = read_manifest(path / ReleaseFiles.ENCODER, kind="encoder")
+    if (path / ReleaseFiles.ENCODER / MANIFEST).is_file():
+        _check_witness(path, manifest, read_manifest(path / ReleaseFiles.ENCODER, kind="encoder"))
+    others = sorted(set(items["encoder_digest"].unique().to_pylist()) - {declared})
+    if others:
+        raise EncoderMismatchError(
+            f"{path} holds items embedded by encoder {others[0][:8]}, not {str(declared)[:8]}; rebuild the index"
+        )
+
+
+def _check_witness(path: Path, manifest: Manifest, encoder: Manifest) -> None:
+    declared = str(manifest.info.get("encoder_digest"))
     if encoder.digest != declared:
         raise EncoderMismatchError(
-            f"{path} holds encoder {encoder.digest[:8]}, but its vectors are of encoder {str(declared)[:8]}"
+            f"{path} holds encoder {encoder.digest[:8]}, but its vectors are of encoder {declared[:8]}"
         )
     prefix = f"{ReleaseFiles.ENCODER}/"
     for name, entry in manifest.files.items():
         inner = name.removeprefix(prefix)
         if name.startswith(prefix) and inner != MANIFEST and not _same_file(encoder.files.get(inner), entry):
             raise EncoderMismatchError(f"{path}/{name} is not the file of encoder {encoder.digest[:8]}")
-    others = sorted(set(items["encoder_digest"].unique().to_pylist()) - {declared})
-    if others:
-        raise EncoderMismatchError(
-            f"{path} holds items embedded by encoder {others[0][:8]}, not {str(declared)[:8]}; rebuild the index"
-        )
 
 
 def _same_file(recorded: Mapping[str, Any] | None, entry: Mapping[str, Any]) -> bool:

@@ -6,7 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["TWO_TOWER", "find_at_k", "headline", "interval_of", "mean_of", "number", "primary_k", "section"]
+__all__ = [
+    "TWO_TOWER",
+    "comparison",
+    "find_at_k",
+    "headline",
+    "interval_of",
+    "mean_of",
+    "number",
+    "primary_k",
+    "section",
+]
 
 TWO_TOWER = "two_tower"
 """Name of the system that a release holds, among ``report["systems"]``."""
@@ -60,6 +70,21 @@ def find_at_k(values: Mapping[str, Any], metric: str, k: int) -> tuple[str, Any]
     if wanted in values:
         return wanted, values[wanted]
     return next(((name, value) for name, value in values.items() if name.startswith(f"{metric}@")), (wanted, None))
+
+
+def comparison(report: Mapping[str, Any], against: str, group: str, metric: str) -> Mapping[str, Any]:
+    """Return the paired comparison of the release with another system on the same queries, or an empty mapping.
+
+    Found as an entry ``{"system": "two_tower", "against", "group", "metric", "difference", "ci95", ...}`` of
+    ``report["comparisons"]``, or below ``report["systems"][against]["paired"]`` as ``{metric: {...}}`` for the group
+    ``"overall"`` and ``{group: {metric: {...}}}`` for others. Differences are the release minus the other system.
+    """
+    wanted = {"system": TWO_TOWER, "against": against, "group": group, "metric": metric}
+    for entry in report.get("comparisons") or []:
+        if isinstance(entry, Mapping) and all(entry.get(key) == value for key, value in wanted.items()):
+            return entry
+    path = () if group == "overall" else (group,)
+    return section(report, "systems", against, "paired", *path, metric)
 
 
 def headline(report: Mapping[str, Any]) -> dict[str, float | None]:

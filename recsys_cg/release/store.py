@@ -182,7 +182,10 @@ class Store:
             StoreError: CURRENT is not ``expected_current`` (says who moved it); the lock is held too long; another
                 release of this name is there; the report is of another release.
             GateRefusedError: the report does not say that it may be published.
-            ArtifactError: release or report is incomplete or damaged. CURRENT is untouched in each case.
+            ArtifactError: release or report is incomplete or damaged, or encoder and vectors do not belong together.
+            NonFiniteError, MetricMismatchError: a vector is not finite, or not of unit norm. No reason overrides this.
+
+        CURRENT is untouched in each case.
         """
         manifest = read_manifest(release, kind=KIND)
         name = check_name(str(manifest.info.get("release", "")))
