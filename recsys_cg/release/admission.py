@@ -78,7 +78,7 @@ def place_release(release: Path, report: Path, final: Path) -> None:
         return
     with _partial(final) as temporary:
         names = [name for name in manifest.files if not name.startswith(f"{ReleaseFiles.REPORT}/")]
-        copy_files(release, temporary, [*names, MANIFEST])
+        copy_files(release, temporary, [*names, MANIFEST], link=True)
         check_vectors(open_release(temporary).vectors)
         place_report(report, temporary / ReleaseFiles.REPORT)
         move_into_place(temporary, final)

@@ -1,8 +1,8 @@
 """What a release directory holds, and opening one that can be trusted.
 
-A release holds one encoder and the vectors that this encoder made. Its digest stands in the release's manifest, in
-the encoder's own manifest (where it was copied with it) and beside every item; `open_release` refuses a directory in which they
-differ.
+A release holds one encoder and the vectors that this encoder made. Its digest stands in the release's manifest,
+beside every item, and in the encoder's own manifest where that was copied with it; `open_release` refuses a directory
+in which they differ.
 """
 
 from __future__ import annotations

@@ -53,8 +53,14 @@ def hold_lock(directory: Path, timeout_s: float) -> Iterator[None]:
             file.truncate(0)
 
 
-def copy_files(source: Path, target: Path, names: Iterable[str]) -> None:
-    """Bring ``names`` from ``source`` to ``target`` by hard link, or by copy where that cannot be; sync them to disk.
+def copy_files(source: Path, target: Path, names: Iterable[str], *, link: bool = False) -> None:
+    """Bring ``names`` from ``source`` to ``target`` and sync them to disk.
+
+    Args:
+        source: where the files are.
+        target: where they go; an existing directory.
+        names: relative paths.
+        link: share the bytes by hard links where the file system can. The files must then never be written in place.
 
     Raises:
         ArtifactMissingError: a file is not there.
@@ -68,24 +74,30 @@ def copy_files(source: Path, target: Path, names: Iterable[str]) -> None:
         destination = target.joinpath(*parts)
         destination.parent.mkdir(parents=True, exist_ok=True)
         folders.update(target.joinpath(*parts[:depth]) for depth in range(1, len(parts)))
-        _bring(source.joinpath(*parts), destination)
+        _bring(source.joinpath(*parts), destination, link)
     for folder in sorted(folders, reverse=True):
         sync_directory(folder)
 
 
-def _bring(source: Path, destination: Path) -> None:
+def _bring(source: Path, destination: Path, link: bool) -> None:
     try:
         real = source.resolve(strict=True)
     except FileNotFoundError as error:
         raise ArtifactMissingError(f"{source} is not there") from error
-    try:
-        destination.hardlink_to(real)
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINK:
-            raise
+    if not (link and _link(real, destination)):
         shutil.copyfile(real, destination)
     with destination.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def _link(source: Path, destination: Path) -> bool:
+    try:
+        destination.hardlink_to(source)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINK:
+            raise
+        return False
+    return True
 
 
 def sync_directory(directory: Path) -> None:

@@ -200,7 +200,11 @@ def _judge_baseline(report: Mapping[str, Any], gates: GatesConfig) -> Iterator[G
     ours, theirs = mean_of(report, TWO_TOWER, "overall", metric), mean_of(report, baseline, "overall", metric)
     if ours is None or theirs is None:
         lacking = TWO_TOWER if ours is None else baseline
-        yield _missing(name, theirs, f"systems.{lacking}.overall.{metric}")
+        skipped = section(report, "systems", lacking).get("skipped")
+        if skipped:
+            yield _gate(name, ours, theirs, False, f"{lacking} was not measured: {skipped}")
+        else:
+            yield _missing(name, theirs, f"systems.{lacking}.overall.{metric}")
         return
     label = baseline.replace("_", " ")
     why = f"{metric} is {_show(ours)} against {_show(theirs)} of {label}"
