@@ -1,0 +1,239 @@
+"""The query tower in LiteRT: what turns a user's history into a vector without TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsys_cg.errors import (
+    ArtifactCorruptError,
+    ArtifactMissingError,
+    EnvironmentMismatchError,
+    MetricMismatchError,
+    SearchError,
+)
+from recsys_cg.schema import EncoderFiles
+
+try:
+    from ai_edge_litert.interpreter import Interpreter
+except ImportError as error:  # pragma: no cover - a property of the installation
+    raise EnvironmentMismatchError("serving needs LiteRT: pip install 'recsys-cg[serve]'") from error
+
+__all__ = ["EncoderContract", "QueryEncoder"]
+
+_SIGNATURE = "serving_default"
+_INPUTS = ("history", "gap_s", "event", "length")
+_CHUNK = 256
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class EncoderContract:
+    """What ``encoder.json`` promises of the query tower.
+
+    Attributes:
+        dim: length of a query vector and of an item vector.
+        history_dim: length of a history vector.
+        max_history: events of a history that the tower reads, the last ones.
+        events: event names; an event's code is its position.
+    """
+
+    dim: int
+    history_dim: int
+    max_history: int
+    events: tuple[str, ...]
+
+    @classmethod
+    def read(cls, directory: Path) -> Self:
+        """Read ``directory/encoder.json``.
+
+        Raises:
+            ArtifactMissingError: there is no such file.
+            ArtifactCorruptError: it is not JSON, is of another format, or a value is missing or impossible.
+            MetricMismatchError: the encoder was trained with another normalisation than L2.
+        """
+        path = directory / EncoderFiles.CONTRACT
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+            contract = cls(
+                int(raw["dim"]), int(raw["history_dim"]), int(raw["max_history"]), tuple(map(str, raw["events"]))
+            )
+            schema, normalisation = raw["schema"], raw["normalisation"]
+        except FileNotFoundError as error:
+            raise ArtifactMissingError(f"{directory} holds no encoder: {path.name} is missing") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ArtifactCorruptError(f"{path} is damaged: {error!r}") from error
+        if schema != _FORMAT or min(contract.dim, contract.history_dim, contract.max_history, len(contract.events)) < 1:
+            raise ArtifactCorruptError(f"{path} has schema {schema!r} and {contract}: schema {_FORMAT} was expected")
+        if normalisation != "l2":
+            raise MetricMismatchError(f"{path} says normalisation {normalisation!r}; vectors here are L2-normalised")
+        return contract
+
+
+class _Runner:
+    """One interpreter, resized only when the batch size changes. Not safe to share between threads."""
+
+    def __init__(self, content: bytes, contract: EncoderContract, source: Path) -> None:
+        try:
+            self._interpreter = Interpreter(model_content=content, num_threads=1)
+            signature = self._interpreter.get_signature_runner(_SIGNATURE)
+            inputs, outputs = signature.get_input_details(), signature.get_output_details()
+        except (ValueError, RuntimeError) as error:
+            raise ArtifactCorruptError(f"{source} cannot be loaded by LiteRT: {error}") from error
+        _check_signature(inputs, outputs, contract, source)
+        self._inputs = {name: int(inputs[name]["index"]) for name in _INPUTS}
+        self._output = int(outputs["query"]["index"])
+        self._rows = -1
+
+    def __call__(self, tensors: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
+        rows = len(tensors["length"])
+        if rows != self._rows:
+            self._rows = -1
+            for name, index in self._inputs.items():
+                self._interpreter.resize_tensor_input(index, tensors[name].shape)
+            self._interpreter.allocate_tensors()
+            self._rows = rows
+        for name, index in self._inputs.items():
+            self._interpreter.set_tensor(index, tensors[name])
+        self._interpreter.invoke()
+        found: NDArray[np.float32] = self._interpreter.get_tensor(self._output)
+        return found
+
+
+def _check_signature(inputs: dict[str, Any], outputs: dict[str, Any], contract: EncoderContract, source: Path) -> None:
+    length, width = contract.max_history, contract.history_dim
+    expected = {
+        "history": ((-1, length, width), np.float32),
+        "gap_s": ((-1, length), np.float32),
+        "event": ((-1, length), np.int32),
+        "length": ((-1,), np.int32),
+        "query": ((-1, contract.dim), np.float32),
+    }
+    found = {
+        name: (tuple(int(size) for size in entry["shape_signature"]), entry["dtype"])
+        for name, entry in (inputs | outputs).items()
+    }
+    for name, (shape, kind) in expected.items():
+        got_shape, got_kind = found.get(name, ((), None))
+        # LiteRT forgets that an output's batch is dynamic when shapes are folded: compare what follows it.
+        if got_kind is not kind or len(got_shape) != len(shape) or got_shape[1:] != shape[1:]:
+            raise ArtifactCorruptError(
+                f"{source}: tensor {name!r} is {got_shape} {got_kind}, encoder.json asks for {shape} {kind.__name__}"
+            )
+
+
+class QueryEncoder:
+    """The exported query tower, on LiteRT.
+
+    Safe to call from many threads: an interpreter serves one call at a time, and up to ``interpreters`` of them are
+    made on demand; a call beyond that waits. Each holds its own activations and shares nothing that is written.
+
+    Args:
+        content: the bytes of ``query.tflite``.
+        contract: its shapes.
+        source: where it came from, for messages.
+        interpreters: calls that run at once, at least 1.
+    """
+
+    def __init__(self, content: bytes, contract: EncoderContract, *, source: Path, interpreters: int = 4) -> None:
+        self.contract = contract
+        self._content = content
+        self._source = source
+        self._idle = [_Runner(content, contract, source)]
+        self._unmade = interpreters - 1
+        self._changed = threading.Condition()
+
+    @classmethod
+    def open(cls, directory: Path, *, interpreters: int = 4) -> Self:
+        """Load ``encoder.json`` and ``query/query.tflite`` below ``directory``.
+
+        Raises:
+            ArtifactMissingError: one of the two is not there.
+            ArtifactCorruptError: they cannot be read, or do not agree on names, shapes or types.
+            MetricMismatchError: the encoder was trained with another normalisation than L2.
+        """
+        contract = EncoderContract.read(directory)
+        path = directory / EncoderFiles.QUERY_LITERT
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise ArtifactMissingError(f"{path} cannot be read: {error.strerror}") from error
+        return cls(content, contract, source=path, interpreters=interpreters)
+
+    def encode(
+        self,
+        history: NDArray[np.float32],
+        gap_s: NDArray[np.float32],
+        event: NDArray[np.int32],
+        length: NDArray[np.int32],
+    ) -> NDArray[np.float32]:
+        """Encode a batch of histories; `recsys_cg.serving.inputs.history_inputs` makes the arguments.
+
+        Args:
+            history: float32 [batch, max_history, history_dim], oldest event first, zeros behind ``length``.
+            gap_s: float32 [batch, max_history], seconds to the next event, for the last one to the query; >= 0.
+            event: int32 [batch, max_history], event codes.
+            length: int32 [batch], 0 to max_history.
+
+        Returns:
+            float32 [batch, dim] of unit norm, row for row. An empty batch gives an empty array.
+
+        Raises:
+            SearchError: an array has another shape or type, or a query vector came out with a NaN or an infinity.
+        """
+        tensors = {"history": history, "gap_s": gap_s, "event": event, "length": length}
+        self._require_shapes(tensors)
+        if not len(length):
+            return np.zeros((0, self.contract.dim), np.float32)
+        with self._borrow() as run:
+            parts = [
+                run({name: value[start : start + _CHUNK] for name, value in tensors.items()})
+                for start in range(0, len(length), _CHUNK)
+            ]
+        queries = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if not np.isfinite(queries).all():
+            rows = np.flatnonzero(~np.isfinite(queries).all(axis=1))
+            raise SearchError(f"the query tower gave NaN or infinity for rows {rows[:5].tolist()} of the batch")
+        return queries
+
+    def _require_shapes(self, tensors: dict[str, NDArray[Any]]) -> None:
+        rows, contract = len(tensors["length"]), self.contract
+        shapes = {
+            "history": (rows, contract.max_history, contract.history_dim),
+            "gap_s": (rows, contract.max_history),
+            "event": (rows, contract.max_history),
+            "length": (rows,),
+        }
+        for name, shape in shapes.items():
+            kind = np.dtype(np.float32 if name in ("history", "gap_s") else np.int32)
+            value = tensors[name]
+            if value.shape != shape or value.dtype != kind:
+                raise SearchError(f"{name} is {value.dtype} {value.shape}; the query tower reads {kind} {shape}")
+
+    @contextmanager
+    def _borrow(self) -> Iterator[_Runner]:
+        with self._changed:
+            while not self._idle and not self._unmade:
+                self._changed.wait()
+            runner = self._idle.pop() if self._idle else None
+            if runner is None:
+                self._unmade -= 1
+        try:
+            if runner is None:
+                runner = _Runner(self._content, self.contract, self._source)
+            yield runner
+        finally:
+            with self._changed:
+                if runner is None:
+                    self._unmade += 1
+                else:
+                    self._idle.append(runner)
+                self._changed.notify()

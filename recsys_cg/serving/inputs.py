@@ -1,0 +1,211 @@
+"""From what is known of a user to the tensors that the query tower reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsys_cg.errors import SearchError
+from recsys_cg.serving.ids import IdIndex
+
+__all__ = ["History", "HistoryEntry", "HistoryEvent", "QueryTensors", "history_inputs", "parse_time", "read_history"]
+
+_US = 1_000_000
+_EARLIEST_S, _LATEST_S = -62_135_596_800, 253_402_300_799
+
+
+class HistoryEvent(NamedTuple):
+    """One thing a user did: with which item, when (microseconds UTC, None: not known), what (None: not known)."""
+
+    item: str
+    time_us: int | None = None
+    event: str | None = None
+
+
+HistoryEntry = str | Mapping[str, object] | HistoryEvent
+"""An item id, a `HistoryEvent`, or a mapping with ``item`` and perhaps ``time`` and ``event``."""
+
+
+@dataclass(frozen=True)
+class History:
+    """A history in the rows of one release, oldest first.
+
+    Attributes:
+        rows: int32 [events], items known to the release.
+        times_us: int64 [events], microseconds UTC.
+        events: int32 [events], event codes.
+        unknown: how many entries were left out because the release has no such item.
+        unknown_events: how many entries name an event that the release does not know; they count as its first.
+    """
+
+    rows: NDArray[np.int32]
+    times_us: NDArray[np.int64]
+    events: NDArray[np.int32]
+    unknown: int = 0
+    unknown_events: int = 0
+
+    def before(self, at_us: int) -> History:
+        """Return the history without what came after ``at_us``."""
+        kept = self.times_us <= at_us
+        if kept.all():
+            return self
+        return History(self.rows[kept], self.times_us[kept], self.events[kept], self.unknown, self.unknown_events)
+
+
+class QueryTensors(TypedDict):
+    """The arguments of `recsys_cg.serving.encoder.QueryEncoder.encode`."""
+
+    history: NDArray[np.float32]
+    gap_s: NDArray[np.float32]
+    event: NDArray[np.int32]
+    length: NDArray[np.int32]
+
+
+def parse_time(value: object) -> int:
+    """Return a moment as microseconds since the Unix epoch, UTC.
+
+    Args:
+        value: seconds since the epoch (int or float), a `datetime`, or RFC 3339 text; without a zone it is UTC.
+
+    Raises:
+        SearchError: it is none of these, is not finite, or lies outside the years 1 to 9999.
+    """
+    if isinstance(value, str):
+        text = value
+        try:
+            value = datetime.fromisoformat(text)
+        except ValueError as error:
+            raise SearchError(f"time {text[:40]!r} is neither RFC 3339 nor seconds since 1970") from error
+    if isinstance(value, datetime):
+        try:
+            value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+        except (OverflowError, ValueError) as error:
+            raise SearchError(f"time {value} lies outside the years 1 to 9999") from error
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SearchError(f"a time is seconds since 1970 or RFC 3339 text, not {type(value).__name__}")
+    if not math.isfinite(value) or not _EARLIEST_S <= value <= _LATEST_S:
+        raise SearchError(f"time {value!r} is not a number of seconds within the years 1 to 9999")
+    return round(value * _US)
+
+
+def read_history(entries: Sequence[HistoryEntry], ids: IdIndex, events: Mapping[str, int], at_us: int) -> History:
+    """Resolve a history given from outside.
+
+    Entries stand oldest first; when every one has a time they are sorted by it, ties as given. An entry without a
+    time is taken to have happened at the time of the entry after it, the last one at the time of the query.
+
+    Args:
+        entries: what the user did.
+        ids: the items of the release.
+        events: code of each event name. An entry without an event gets code 0, as does one with an unknown event,
+            which is counted.
+        at_us: the time of the query.
+
+    Raises:
+        SearchError: an entry is of another type, lacks ``item``, holds an unknown key or an impossible time.
+    """
+    _require_list(entries)
+    parsed = [entry if isinstance(entry, str) else _parse_entry(entry) for entry in entries]
+    names = [entry if isinstance(entry, str) else entry.item for entry in parsed]
+    rows = ids.rows(names)
+    known = rows >= 0
+    unknown = len(rows) - int(np.count_nonzero(known))
+    if all(isinstance(entry, str) for entry in parsed):
+        kept = rows[known] if unknown else rows
+        return History(kept, np.full(len(kept), at_us, np.int64), np.zeros(len(kept), np.int32), unknown)
+    full = [HistoryEvent(entry) if isinstance(entry, str) else entry for entry in parsed]
+    codes = [0 if entry.event is None else events.get(entry.event, -1) for entry in full]
+    times = np.array(_fill_times([entry.time_us for entry in full], at_us), np.int64)
+    order = np.flatnonzero(known)
+    if all(entry.time_us is not None for entry in full):
+        order = order[np.argsort(times[order], kind="stable")]
+    return History(rows[order], times[order], np.maximum(np.array(codes, np.int32)[order], 0), unknown, codes.count(-1))
+
+
+def _require_list(entries: object) -> None:
+    if isinstance(entries, str | bytes | Mapping) or not isinstance(entries, Sequence):
+        raise SearchError(f"a history is a list of items, not {type(entries).__name__}")
+
+
+def _parse_entry(entry: HistoryEntry) -> HistoryEvent:
+    if isinstance(entry, HistoryEvent):
+        return entry
+    if not isinstance(entry, Mapping):
+        raise SearchError(f"a history holds item ids or mappings with 'item', not {type(entry).__name__}")
+    item, time, event = entry.get("item"), entry.get("time"), entry.get("event")
+    strange = set(entry) - {"item", "time", "event"}
+    if strange:
+        raise SearchError(f"a history entry has 'item', 'time' and 'event', not {sorted(map(str, strange))[0]!r}")
+    if not isinstance(item, str):
+        raise SearchError(f"'item' of a history entry is an id (text), not {type(item).__name__}")
+    if event is not None and not isinstance(event, str):
+        raise SearchError(f"'event' of a history entry is a name (text), not {type(event).__name__}")
+    return HistoryEvent(item, None if time is None else parse_time(time), event)
+
+
+def _fill_times(times: Sequence[int | None], at_us: int) -> list[int]:
+    filled: list[int] = []
+    following = at_us
+    for time in reversed(times):
+        following = following if time is None else time
+        filled.append(following)
+    return filled[::-1]
+
+
+def history_inputs(
+    rows: NDArray[np.int32],
+    times_us: NDArray[np.int64],
+    events: NDArray[np.integer],
+    lengths: NDArray[np.integer],
+    at_us: NDArray[np.int64],
+    *,
+    vectors: NDArray[np.float32],
+    max_history: int,
+) -> QueryTensors:
+    """Lay histories out as the query tower reads them: the last ``max_history`` events, left-aligned.
+
+    The histories of a batch stand one behind the other in the first three arguments.
+
+    Args:
+        rows, times_us, events: [total], each history oldest first; rows within ``vectors``.
+        lengths: [batch], events of each history, any number; they sum to ``total``.
+        at_us: [batch], time of each query.
+        vectors: float32 [items, history_dim], the history vectors of the release.
+        max_history: events kept of each history, at least 1.
+
+    Returns:
+        ``history`` float32 [batch, max_history, history_dim], ``gap_s`` float32 [batch, max_history] (seconds to the
+        following event, for the last one to the query, 0 where time runs backwards), ``event`` int32 of the same
+        shape and ``length`` int32 [batch]. What lies behind ``length`` is zero.
+    """
+    lengths = np.asarray(lengths, np.int64)
+    batch, total = len(lengths), len(rows)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    following = np.empty(total, np.int64)
+    following[:-1] = times_us[1:]
+    filled = lengths > 0
+    following[ends[filled] - 1] = at_us[filled]
+    gaps = np.maximum(following - times_us, 0) / _US
+    first = ends - np.minimum(lengths, max_history)
+    query = np.repeat(np.arange(batch), lengths)
+    place = np.arange(total) - first[query]
+    kept = place >= 0
+    query, place = query[kept], place[kept]
+    history = np.zeros((batch, max_history, vectors.shape[1]), np.float32)
+    gap_s = np.zeros((batch, max_history), np.float32)
+    event = np.zeros((batch, max_history), np.int32)
+    history[query, place] = vectors[rows[kept]]
+    gap_s[query, place] = gaps[kept]
+    event[query, place] = events[kept]
+    return {
+        "history": history,
+        "gap_s": gap_s,
+        "event": event,
+        "length": np.minimum(lengths, max_history).astype(np.int32),
+    }

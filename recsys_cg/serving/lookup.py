@@ -1,0 +1,293 @@
+"""Candidates for a user, in process: what a ranking service calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsys_cg.artifacts import MANIFEST
+from recsys_cg.errors import SearchError, StoreError
+from recsys_cg.release.store import Store
+from recsys_cg.serving.answer import Answer, Candidate, Fallback, Reason, Request, check_ids, check_k
+from recsys_cg.serving.inputs import History, HistoryEntry, history_inputs, parse_time, read_history
+from recsys_cg.serving.release import Release
+
+__all__ = ["CandidateLookup"]
+
+_US = 1_000_000
+_FEW_UNAVAILABLE = 256
+_NONE = np.zeros(0, np.int32)
+_NO_HISTORY = History(_NONE, np.zeros(0, np.int64), _NONE)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A request in rows of the release."""
+
+    k: int
+    at_us: int
+    history: History
+    fallback: Fallback | None
+    exclude: NDArray[np.int32]
+    allow: NDArray[np.int32] | None
+    available: NDArray[np.bool_] | None
+    explain: int
+
+
+class CandidateLookup:
+    """Look candidates up in one release; safe to use from many threads.
+
+    Example:
+        >>> lookup = CandidateLookup.open("work/store")  # doctest: +SKIP
+        >>> lookup.candidates(history=["50", "181"], k=10).candidates[0].item_id  # doctest: +SKIP
+
+    Args:
+        release: an open release.
+    """
+
+    def __init__(self, release: Release) -> None:
+        self.release = release
+
+    @classmethod
+    def open(cls, path: str | Path, *, verify_files: bool = True, interpreters: int = 4) -> Self:
+        """Open the release that ``path`` holds, or the one that CURRENT names when ``path`` is a store.
+
+        The lookup stays with that release. `recsys_cg.serving.follower.Follower` follows a store as it changes.
+
+        Args:
+            path: a release directory or a store directory.
+            verify_files: compare every file with its digest first; see `Release.open`.
+            interpreters: lookups that may encode at once.
+
+        Raises:
+            StoreError: a store in which nothing is published, or no directory at all.
+            ReleaseNotFoundError: CURRENT names a release that is not there.
+            ArtifactError, MetricMismatchError: the release cannot be trusted; see `Release.open`.
+        """
+        path = Path(path) if "://" not in str(path) else path
+        if isinstance(path, Path) and (path / MANIFEST).is_file():
+            return cls(Release.open(path, verify_files=verify_files, interpreters=interpreters))
+        store = Store(path)
+        name = store.current()
+        if name is None:
+            raise StoreError(f"{path} is neither a release nor a store with a published release")
+        return cls(Release.open(store.path_of(name), verify_files=verify_files, interpreters=interpreters))
+
+    def candidates(
+        self,
+        *,
+        history: Sequence[HistoryEntry] | None = None,
+        user_id: str | None = None,
+        k: int = 100,
+        exclude: Sequence[str] = (),
+        allow: Sequence[str] | None = None,
+        deny_seen: bool = True,
+        at: float | str | datetime | None = None,
+        explain: int = 0,
+    ) -> Answer:
+        """Return the ``k`` items nearest to a user's history.
+
+        Args:
+            history: what the user did, oldest first: item ids, or mappings ``{"item": id, "time": seconds or RFC
+                3339, "event": name}``; see `recsys_cg.serving.inputs.read_history`. The freshest thing there is: it
+                is used even when ``user_id`` is given. Items that the release does not know are left out and counted.
+            user_id: whose stored history is used when ``history`` is None, and whose stored items count as seen.
+            k: candidates wanted, at least 1.
+            exclude: items never answered; unknown ids do nothing.
+            allow: the only items that may be answered; None for all. Unknown ids do nothing.
+            deny_seen: leave out what the user met: the given history, and everything stored for ``user_id``.
+            at: time of the request: availability is judged at it, and what the user did after it is not used. None:
+                now, and times of the history ahead of the clock count as now.
+            explain: for each candidate, how many nearest items of the history to give; 0 for none.
+
+        Returns:
+            The answer. When there is nothing to encode it holds the most popular items, filtered alike, and says so.
+
+        Raises:
+            SearchError: an argument has the wrong type or an impossible value.
+        """
+        request = Request(
+            history=history,
+            user_id=user_id,
+            k=k,
+            exclude=exclude,
+            allow=allow,
+            deny_seen=deny_seen,
+            at=at,
+            explain=explain,
+        )
+        return self.candidates_batch([request])[0]
+
+    def candidates_batch(self, requests: Sequence[Request]) -> list[Answer]:
+        """Answer many requests at once, each as `candidates` would.
+
+        The histories are encoded in one call, and requests without ``allow`` are searched in one call.
+
+        Raises:
+            SearchError: as `candidates`; then none is answered.
+        """
+        plans = [self._plan(request) for request in requests]
+        answers: list[Answer | None] = [None] * len(plans)
+        encoded = [place for place, plan in enumerate(plans) if plan.fallback is None]
+        if encoded:
+            queries = self._encode([plans[place] for place in encoded])
+            for places in _group([plans[place] for place in encoded]):
+                members = [encoded[place] for place in places]
+                found = self._search(queries[places], [plans[place] for place in members])
+                for place, (rows, scores) in zip(members, found, strict=True):
+                    answers[place] = self._answer(plans[place], rows, scores)
+        return [answer or self._popular(plan) for answer, plan in zip(answers, plans, strict=True)]
+
+    def similar(self, item_id: str, k: int = 100, *, at: float | str | datetime | None = None) -> Answer:
+        """Return the ``k`` items nearest to an item, itself left out, available ones only.
+
+        Raises:
+            SearchError: the release has no such item, or an argument is impossible.
+        """
+        length = check_k(k)
+        row = self.find(item_id)
+        if row is None:
+            raise SearchError(f"release {self.release.name} has no item {item_id!r}")
+        at_us = _now_us() if at is None else parse_time(at)
+        available = self.release.availability.at(at_us)
+        plan = _Plan(length, at_us, _NO_HISTORY, None, np.array([row], np.int32), None, available, 0)
+        ((rows, scores),) = self._search(np.asarray(self.release.vectors[row : row + 1]), [plan])
+        return self._answer(plan, rows, scores)
+
+    def find(self, item_id: str) -> int | None:
+        """Return the release row of an item, or None when the release has no such item."""
+        (item,) = check_ids("item_id", [item_id])
+        row = int(self.release.ids.rows([item])[0])
+        return None if row < 0 else row
+
+    def _plan(self, request: Request) -> _Plan:
+        release = self.release
+        k = check_k(request.k)
+        if isinstance(request.explain, bool) or not isinstance(request.explain, int) or request.explain < 0:
+            raise SearchError(f"explain = {request.explain!r} is not a number of items")
+        at_us = _now_us() if request.at is None else parse_time(request.at)
+        history, seen, fallback = self._history(request, at_us)
+        hidden = [release.ids.rows(check_ids("exclude", request.exclude))] if len(request.exclude) else []
+        if request.deny_seen:
+            hidden += [history.rows, seen]
+        exclude = np.unique(np.concatenate(hidden)) if hidden else _NONE
+        allow = None if request.allow is None else np.unique(release.ids.rows(check_ids("allow", request.allow)))
+        return _Plan(
+            k,
+            at_us,
+            history if request.at is None else history.before(at_us),
+            fallback,
+            exclude[exclude >= 0],
+            None if allow is None else allow[allow >= 0],
+            release.availability.at(at_us),
+            request.explain,
+        )
+
+    def _history(self, request: Request, at_us: int) -> tuple[History, NDArray[np.int32], Fallback | None]:
+        """Return the history to encode, further rows that were seen, and why there is nothing to encode."""
+        release = self.release
+        stored = None
+        if request.user_id is not None:
+            if not isinstance(request.user_id, str):
+                raise SearchError(f"user_id is text, not {type(request.user_id).__name__}")
+            stored = release.histories.get(request.user_id) if release.histories is not None else None
+        seen = _NONE if stored is None else stored.seen
+        if request.history is not None:
+            history = read_history(request.history, release.ids, release.events, at_us)
+            reason: Fallback = "unknown_items" if history.unknown else "empty_history"
+        elif stored is not None:
+            history, reason = stored.history, "empty_history"
+        else:
+            history, reason = _NO_HISTORY, "empty_history" if request.user_id is None else "unknown_user"
+        usable = history.rows if request.at is None else history.before(at_us).rows
+        return history, seen, None if len(usable) else reason
+
+    def _encode(self, plans: Sequence[_Plan]) -> NDArray[np.float32]:
+        release = self.release
+        histories = [plan.history for plan in plans]
+        tensors = history_inputs(
+            np.concatenate([history.rows for history in histories]),
+            np.concatenate([history.times_us for history in histories]),
+            np.concatenate([history.events for history in histories]),
+            np.array([len(history.rows) for history in histories]),
+            np.array([plan.at_us for plan in plans]),
+            vectors=release.history_vectors,
+            max_history=release.encoder.contract.max_history,
+        )
+        return release.encoder.encode(**tensors)
+
+    def _search(
+        self, queries: NDArray[np.float32], plans: Sequence[_Plan]
+    ) -> list[tuple[NDArray[np.int32], NDArray[np.float32]]]:
+        """Search plans of one allow-list and one availability; return rows and scores of each."""
+        allow, available = plans[0].allow, plans[0].available
+        exclude = [plan.exclude for plan in plans]
+        eligible: NDArray[np.int32] | NDArray[np.bool_] | None = allow
+        if available is not None:
+            if allow is not None:
+                eligible = allow[available[allow]]
+            elif len(available) - np.count_nonzero(available) <= _FEW_UNAVAILABLE:
+                gone = np.flatnonzero(~available).astype(np.int32)
+                exclude = [np.union1d(rows, gone) for rows in exclude]
+            else:
+                eligible = available
+        k = min(max(plan.k for plan in plans), max(len(self.release), 1))
+        result = self.release.retriever.search(
+            queries, k, exclude=exclude if any(map(len, exclude)) else None, allow=eligible
+        )
+        counts = [min(int(found), plan.k) for found, plan in zip(result.found, plans, strict=True)]
+        return [
+            (rows[:count], scores[:count])
+            for rows, scores, count in zip(result.rows, result.scores, counts, strict=True)
+        ]
+
+    def _answer(self, plan: _Plan, rows: NDArray[np.int32], scores: NDArray[np.float32] | None) -> Answer:
+        release = self.release
+        values: list[float] | list[None] = [None] * len(rows) if scores is None else scores.tolist()
+        titles, buckets = release.titles.take(rows).to_pylist(), release.buckets.take(rows).to_pylist()
+        return Answer(
+            release=release.name,
+            candidates=tuple(map(Candidate, release.ids.names(rows), titles, values, buckets)),
+            fallback=plan.fallback,
+            shortfall=plan.k - len(rows),
+            unknown=plan.history.unknown,
+            unknown_events=plan.history.unknown_events,
+            because=self._reasons(plan, rows) if plan.explain and plan.fallback is None else (),
+        )
+
+    def _popular(self, plan: _Plan) -> Answer:
+        rows = self.release.popularity.top(
+            min(plan.k, len(self.release)), exclude=plan.exclude, available=plan.available, allow=plan.allow
+        )
+        return self._answer(plan, rows, None)
+
+    def _reasons(self, plan: _Plan, rows: NDArray[np.int32]) -> tuple[tuple[Reason, ...], ...]:
+        release = self.release
+        recent = np.unique(plan.history.rows[-release.encoder.contract.max_history :])
+        similarities = release.vectors[rows] @ release.vectors[recent].T
+        nearest = np.argsort(-similarities, axis=1, kind="stable")[:, : plan.explain]
+        names, titles = release.ids.names(recent), release.titles.take(recent).to_pylist()
+        return tuple(
+            tuple(Reason(names[place], titles[place], float(row[place])) for place in places)
+            for row, places in zip(similarities, nearest.tolist(), strict=True)
+        )
+
+
+def _now_us() -> int:
+    return int(time.time() * _US)
+
+
+def _group(plans: Sequence[_Plan]) -> list[list[int]]:
+    """Return places of plans that one search can answer: no allow-list and one availability; else each alone."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for place, plan in enumerate(plans):
+        alone = -1 if plan.allow is None else place
+        groups.setdefault((alone, id(plan.available)), []).append(place)
+    return list(groups.values())

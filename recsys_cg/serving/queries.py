@@ -1,0 +1,68 @@
+"""Encode the evaluation queries of a dataset with a release's query tower, thousands at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from recsys_cg.errors import SearchError
+from recsys_cg.serving.inputs import history_inputs
+from recsys_cg.serving.release import Release
+
+__all__ = ["encode_queries"]
+
+_BATCH = 1024
+
+
+def encode_queries(
+    release: Release, queries: pa.Table, *, row_map: NDArray[np.int32] | None = None
+) -> NDArray[np.float32]:
+    """Return float32 [queries, dim], the query vectors of ``queries``, row for row, of unit norm.
+
+    The same history and time give the vector that a lookup would search with. History items that the release does
+    not have are left out, as a lookup does; a query of which nothing is left gets the vector of an empty history.
+
+    Args:
+        release: whose encoder and history vectors are used.
+        queries: a table of `schema.queries_schema`.
+        row_map: int32 [dataset items], the release row of each dataset item_row, -1 where the release has no such
+            item. None: they are equal, as for a release built from this dataset.
+
+    Raises:
+        SearchError: a history names a row outside ``row_map`` (outside the release when that is None).
+    """
+    vectors = np.empty((queries.num_rows, release.encoder.contract.dim), np.float32)
+    start = 0
+    for batch in queries.to_batches(max_chunksize=_BATCH):
+        vectors[start : start + len(batch)] = _encode_batch(release, batch, row_map)
+        start += len(batch)
+    return vectors
+
+
+def _encode_batch(release: Release, batch: pa.RecordBatch, row_map: NDArray[np.int32] | None) -> NDArray[np.float32]:
+    rows, times, events = (
+        batch.column(name).flatten().to_numpy(zero_copy_only=False)
+        for name in ("history", "history_times_us", "history_events")
+    )
+    lengths = pc.list_value_length(batch.column("history")).to_numpy(zero_copy_only=False).astype(np.int64)
+    items = len(release) if row_map is None else len(row_map)
+    if len(rows) and (rows.min() < 0 or rows.max() >= items):
+        raise SearchError(f"a query's history names item_row {rows.min()} to {rows.max()}, expected 0 to {items - 1}")
+    if row_map is not None:
+        rows = row_map[rows]
+        known = rows >= 0
+        query = np.repeat(np.arange(len(lengths)), lengths)
+        lengths = np.bincount(query[known], minlength=len(lengths))
+        rows, times, events = rows[known], times[known], events[known]
+    tensors = history_inputs(
+        rows,
+        times,
+        events,
+        lengths,
+        batch.column("time_us").to_numpy(zero_copy_only=False),
+        vectors=release.history_vectors,
+        max_history=release.encoder.contract.max_history,
+    )
+    return release.encoder.encode(**tensors)

@@ -1,0 +1,38 @@
+"""Export a query tower whose output can be worked out by hand. Run as a program: it alone imports TensorFlow.
+
+The query is the normalised sum of ``history * exp(-gap_s / 1000) * (1 + event)`` over the valid positions, and the
+last unit vector when there is none.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+TEMPORARY, MAX_HISTORY, DIM = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+
+
+class Tower(tf.Module):
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, MAX_HISTORY, DIM], tf.float32, name="history"),
+            tf.TensorSpec([None, MAX_HISTORY], tf.float32, name="gap_s"),
+            tf.TensorSpec([None, MAX_HISTORY], tf.int32, name="event"),
+            tf.TensorSpec([None], tf.int32, name="length"),
+        ]
+    )
+    def __call__(self, history, gap_s, event, length):
+        valid = tf.cast(tf.range(MAX_HISTORY)[None, :] < length[:, None], tf.float32)
+        weight = valid * tf.exp(-gap_s / 1000.0) * (1.0 + tf.cast(event, tf.float32))
+        total = tf.reduce_sum(history * weight[:, :, None], axis=1)
+        empty = tf.cast(tf.equal(length, 0), tf.float32)[:, None] * np.eye(DIM, dtype=np.float32)[None, -1]
+        return {"query": tf.math.l2_normalize(total + empty, axis=1)}
+
+
+tower = Tower()
+tf.saved_model.save(tower, str(TEMPORARY / "saved_model"), signatures={"serving_default": tower.__call__})
+converter = tf.lite.TFLiteConverter.from_saved_model(str(TEMPORARY / "saved_model"), signature_keys=["serving_default"])
+(TEMPORARY / "query.tflite").write_bytes(converter.convert())
