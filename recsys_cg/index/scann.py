@@ -1,0 +1,213 @@
+"""Approximate search by ScaNN under the search contract: over-fetch, then wider, then exact scoring."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsys_cg.errors import SearchError
+from recsys_cg.index.base import Allow, Exclude, SearchResult, Vectors
+from recsys_cg.index.exact import search_exactly
+from recsys_cg.index.filtering import keep_best, mark_excluded, settle_ties
+from recsys_cg.index.requests import check_allow, check_exclude, check_k, check_queries, refuse_outside
+
+__all__ = ["Effort", "ScannRetriever", "TreeParameters"]
+
+Rows = NDArray[np.int32]
+
+_WIDER = 4
+_PARALLEL_FROM = 64
+_ALLOW_MARGIN = 1.3
+
+
+@dataclass(frozen=True)
+class TreeParameters:
+    """How the tree was built and how far it is searched.
+
+    Attributes:
+        leaves: partitions of the tree.
+        leaves_to_search: partitions looked into for a list of ``k``.
+        reorder: candidates of the quantised scan that are scored again in float32, for a list of ``k``.
+        k: list length that the two were tuned for.
+    """
+
+    leaves: int
+    leaves_to_search: int
+    reorder: int
+    k: int
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What one native search is asked for: results, candidates scored again, partitions."""
+
+    fetch: int
+    reorder: int
+    leaves: int
+
+
+@dataclass(frozen=True)
+class _Eligible:
+    """Which rows may be returned: what each query excludes, and the allowed rows, also as a mask."""
+
+    exclude: Sequence[Rows] | None = None
+    allowed: Rows | None = None
+    mask: NDArray[np.bool_] | None = None
+
+    def of(self, places: NDArray[np.intp]) -> _Eligible:
+        """Return the same for some of the queries."""
+        exclude = None if self.exclude is None else [self.exclude[place] for place in places]
+        return _Eligible(exclude, self.allowed, self.mask)
+
+
+class ScannRetriever:
+    """Search a ScaNN tree; whatever the tree cannot answer in full is scored exactly.
+
+    Args:
+        native: the searcher of ScaNN's pybind module (its inner object), built on ``vectors``.
+        vectors: float32 [size, dim] of unit norm, for exact scoring; may be a memory map.
+        parameters: the tuned parameters.
+        threads: native threads for batches; 1 searches in the calling thread alone.
+    """
+
+    kind = "scann"
+    is_exact = False
+
+    def __init__(
+        self, native: Any, vectors: Vectors, parameters: TreeParameters, *, threads: int = 1, why: str = ""
+    ) -> None:
+        if threads < 1:
+            # ScaNN ends the process on a batch search with zero or fewer threads.
+            raise SearchError(f"threads = {threads}; give 1 or more")
+        self._native, self._vectors, self.parameters = native, vectors, parameters
+        self.size, self.dim = int(vectors.shape[0]), int(vectors.shape[1])
+        self.why = why
+        self._threads = threads
+        self._local = threading.local()
+        if threads > 1:
+            native.set_num_threads(threads)
+
+    def search(
+        self, queries: Vectors, k: int, *, exclude: Exclude | None = None, allow: Allow | None = None
+    ) -> SearchResult:
+        """Return the ``k`` best eligible rows found; see `recsys_cg.index.base.Retriever.search`.
+
+        Recall is the tuned one for lists up to the tuned k without an allow-list; longer lists search
+        proportionally more of the tree. Narrow allow-lists, and lists that come near the size of the index,
+        are scored exactly.
+        """
+        checked = check_queries(queries, self.dim)
+        length = check_k(k, len(checked))
+        excluded = check_exclude(exclude, len(checked))
+        allowed = None if allow is None else check_allow(allow, self.size)
+        if not len(checked):
+            return SearchResult.padded(0, length)
+        longest = 0 if excluded is None else max(map(len, excluded))
+        effort = self._plan(length, longest, None if allowed is None else len(allowed))
+        if effort is None:
+            return search_exactly(self._vectors, checked, length, excluded, allowed)
+        eligible = _Eligible(excluded, allowed, None if allowed is None else self._mask(allowed))
+        result = self._attempt(checked, length, effort, eligible)
+        if result.found.min() < length:
+            self._complete(result, checked, effort, eligible)
+        return result
+
+    def _mask(self, allowed: Rows) -> NDArray[np.bool_]:
+        mask = np.zeros(self.size, dtype=np.bool_)
+        mask[allowed] = True
+        return mask
+
+    def _plan(self, k: int, excluded: int, allowed: int | None) -> Effort | None:
+        """Return the effort of the first attempt, or None where exact scoring is cheaper."""
+        wanted = k
+        if allowed is not None:
+            if allowed * allowed <= 9 * k * self.size:
+                return None
+            wanted = math.ceil(_ALLOW_MARGIN * k * self.size / allowed)
+        if _WIDER * (wanted + excluded) >= self.size:
+            return None
+        tuned = self.parameters
+        share = max(1.0, wanted / tuned.k)
+        fetch = wanted + excluded
+        return Effort(
+            fetch=fetch,
+            reorder=min(self.size, max(fetch, math.ceil(tuned.reorder * share) + excluded)),
+            leaves=min(tuned.leaves, math.ceil(tuned.leaves_to_search * share)),
+        )
+
+    def _attempt(self, queries: Vectors, k: int, effort: Effort, eligible: _Eligible) -> SearchResult:
+        if len(queries) == 1:
+            return self._attempt_one(queries[0], k, effort, eligible)
+        parallel = self._threads > 1 and len(queries) >= _PARALLEL_FROM
+        found, scores = self._native.search_batched(
+            queries, effort.fetch, effort.reorder, effort.leaves, parallel, math.ceil(len(queries) / self._threads)
+        )
+        rows: Rows = found.view(np.int32)
+        settle_ties(rows, scores)
+        keep = scores == scores  # noqa: PLR0124 - NaN marks the padding of ScaNN, whose row 0 is no result
+        if eligible.exclude is not None:
+            refuse_outside(np.concatenate(eligible.exclude), self.size, "exclude")
+            keep &= ~mark_excluded(rows, eligible.exclude)
+        if eligible.mask is not None:
+            keep &= eligible.mask[rows]
+        return keep_best(rows, scores, keep, k)
+
+    def _attempt_one(self, query: Vectors, k: int, effort: Effort, eligible: _Eligible) -> SearchResult:
+        found, scores = self._native.search(query, effort.fetch, effort.reorder, effort.leaves)
+        rows: Rows = found.view(np.int32)
+        if (scores[1:] == scores[:-1]).any():
+            order = np.lexsort((rows, -scores))
+            rows, scores = rows[order], scores[order]
+        if eligible.exclude is not None:
+            keep = self._not_hidden(rows, eligible.exclude[0])
+            rows, scores = rows[keep], scores[keep]
+        if eligible.mask is not None:
+            keep = eligible.mask[rows]
+            rows, scores = rows[keep], scores[keep]
+        if len(rows) >= k:
+            return SearchResult(rows[None, :k], scores[None, :k], np.array([k], dtype=np.int32))
+        result = SearchResult.padded(1, k)
+        result.rows[0, : len(rows)], result.scores[0, : len(rows)] = rows, scores
+        result.found[0] = len(rows)
+        return result
+
+    def _not_hidden(self, rows: Rows, hidden: Rows) -> NDArray[np.bool_]:
+        marks: NDArray[np.bool_] | None = getattr(self._local, "marks", None)
+        if marks is None:
+            marks = self._local.marks = np.zeros(self.size, dtype=np.bool_)
+        places = hidden.view(np.uint32)  # a negative row becomes one beyond the end, and is refused
+        try:
+            marks[places] = True
+            keep: NDArray[np.bool_] = ~marks[rows]
+            marks[places] = False
+        except IndexError:
+            marks.fill(False)
+            refuse_outside(hidden, self.size, "exclude")
+            raise
+        return keep
+
+    def _complete(self, result: SearchResult, queries: Vectors, effort: Effort, eligible: _Eligible) -> None:
+        """Fill the short lists of ``result``: search wider, then score the eligible set exactly."""
+        k = result.rows.shape[1]
+        wider = Effort(
+            fetch=min(self.size, _WIDER * effort.fetch),
+            reorder=min(self.size, _WIDER * effort.reorder),
+            leaves=min(self.parameters.leaves, _WIDER * effort.leaves),
+        )
+        short = np.flatnonzero(result.found < k)
+        self._replace(result, short, self._attempt(queries[short], k, wider, eligible.of(short)))
+        short = np.flatnonzero(result.found < k)
+        if len(short):
+            exclude = eligible.of(short).exclude
+            exact = search_exactly(self._vectors, queries[short], k, exclude, eligible.allowed)
+            self._replace(result, short, exact)
+
+    @staticmethod
+    def _replace(result: SearchResult, places: NDArray[np.intp], better: SearchResult) -> None:
+        result.rows[places], result.scores[places], result.found[places] = better.rows, better.scores, better.found
