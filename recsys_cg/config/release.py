@@ -62,6 +62,10 @@ class ServingConfig(Section):
     max_k: Positive = 1000
     max_batch: Positive = 256
     max_history: Positive = Field(1000, description="longest history taken from a request")
+    max_body_bytes: int = Field(1_000_000, ge=1024, description="larger request bodies are refused")
+    max_waiting: Positive = Field(256, description="lookups waiting in a worker; more are refused with 503")
+    deadline_ms: Positive = Field(1000, description="a lookup that waited longer is refused with 503")
+    log_requests: bool = Field(True, description="one line of JSON a request on standard error")
     token_env: str | None = Field(None, description="environment variable that holds the bearer token")
     reload_seconds: float = Field(2.0, gt=0.0, description="how often CURRENT is looked at")
     histories: bool = Field(True, description="carry user histories inside the release")
