@@ -5,7 +5,8 @@ The contract, which `tests/contracts/retriever.py` holds every backend to:
 - k results whenever k eligible items exist; fewer only when fewer exist, and ``found`` says so;
 - a row is never padded into a result, repeated, excluded, or outside the allow-list;
 - scores fall along a list; equal scores are ordered by row, lowest first;
-- the answer to a query does not depend on the batch it came in, but for the last bits of a score.
+- exact search answers a query alike in every batch; ScaNN may look into other partitions for a query in a batch
+  than for the same query alone, and so find other neighbours at the margin of its recall.
 """
 
 from __future__ import annotations

@@ -45,11 +45,7 @@ def check_queries(queries: Vectors, dim: int) -> Vectors:
         raise SearchError(f"queries are not an array of numbers: {error}") from error
     if checked.ndim != 2 or checked.shape[1] != dim:
         raise SearchError(f"queries have shape {list(checked.shape)}; this index takes [queries, {dim}]")
-    if len(checked) == 1:
-        one = checked[0]
-        if not _LEAST <= np.dot(one, one) <= _MOST:
-            _refuse(checked)
-    elif len(checked):
+    if len(checked):
         squared = np.einsum("ij,ij->i", checked, checked)
         if not (squared.min() >= _LEAST and squared.max() <= _MOST):
             _refuse(checked)

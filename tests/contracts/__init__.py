@@ -1,0 +1,1 @@
+"""Contracts that every implementation of a protocol passes by inheriting its test class."""

@@ -1,0 +1,99 @@
+"""ScaNN under the contract: tuned tightly, searched exhaustively, and with the tree at its worst."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recsys_cg.errors import SearchError
+from recsys_cg.index.base import Retriever
+from recsys_cg.index.exact import ExactRetriever
+from recsys_cg.index.scann import ScannRetriever, TreeParameters
+from recsys_cg.index.tree import build_tree
+from tests.contracts.retriever import ITEMS, RetrieverContract, make_queries, make_vectors
+
+
+@cache
+def tree() -> Any:
+    return build_tree(make_vectors(), 20, k=10, threads=1)
+
+
+@pytest.fixture
+def native() -> Any:
+    return tree()
+
+
+class TestScannRetriever(RetrieverContract):
+    @staticmethod
+    def make() -> Retriever:
+        return ScannRetriever(tree(), make_vectors(), TreeParameters(20, 10, 60, 10))
+
+
+class TestScannRetrieverOfOneLeaf(RetrieverContract):
+    """One partition of twenty searched: most lists are short at first, and the contract must still hold."""
+
+    @staticmethod
+    def make() -> Retriever:
+        return ScannRetriever(tree(), make_vectors(), TreeParameters(20, 1, 30, 20))
+
+    @pytest.mark.skip(reason="one leaf of twenty need not hold all equal vectors: they may be split at their edge")
+    def test_equal_vectors_come_in_the_order_of_their_rows(self) -> None: ...  # type: ignore[override]
+
+    @pytest.mark.skip(reason="one leaf of twenty cannot promise that the rest scores below the best")
+    def test_excluding_the_best_k_gives_the_next_k(self) -> None: ...  # type: ignore[override]
+
+    @pytest.mark.skip(reason="ScaNN chooses a query's one leaf otherwise in a batch than alone, for 2 of these 40")
+    def test_a_batch_answers_as_its_queries_do_one_by_one(self) -> None: ...  # type: ignore[override]
+
+
+class TestScannRetrieverOfSeveralThreads(RetrieverContract):
+    @staticmethod
+    def make() -> Retriever:
+        own = build_tree(make_vectors(), 20, k=10, threads=1)
+        return ScannRetriever(own, make_vectors(), TreeParameters(20, 10, 60, 10), threads=2)
+
+
+@pytest.fixture
+def exhaustive(native: Any) -> ScannRetriever:
+    return ScannRetriever(native, make_vectors(), TreeParameters(20, 20, ITEMS, 100))
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_searched_exhaustively_it_equals_exact_search(exhaustive: ScannRetriever, count: int) -> None:
+    queries = make_queries(count, 30)
+    exclude = [np.arange(40)] * count
+    expected = ExactRetriever(make_vectors()).search(queries, 25, exclude=exclude)
+    got = exhaustive.search(queries, 25, exclude=exclude)
+    np.testing.assert_allclose(got.scores, expected.scores, atol=1e-6)
+    assert (got.rows == expected.rows).mean() > 0.99
+
+
+def test_a_list_longer_than_the_reorder_count_is_full(native: Any) -> None:
+    retriever = ScannRetriever(native, make_vectors(), TreeParameters(20, 20, 12, 10))
+    assert retriever.search(make_queries(5, 31), 60).found.tolist() == [60] * 5
+
+
+def test_short_lists_are_completed_by_exact_search(native: Any) -> None:
+    """With one leaf of about twenty rows and 50 wanted, four leaves cannot do either: exact scoring must."""
+    retriever = ScannRetriever(native, make_vectors(), TreeParameters(20, 1, 90, 90))
+    queries = make_queries(10, 32)
+    expected = ExactRetriever(make_vectors()).search(queries, 90)
+    got = retriever.search(queries, 90)
+    assert got.found.tolist() == [90] * 10
+    exact = (got.rows == expected.rows).all(axis=1)
+    assert exact.any()
+
+
+def test_scores_are_similarities_not_distances(exhaustive: ScannRetriever) -> None:
+    result = exhaustive.search(make_vectors()[40:41], 1)
+    assert result.rows.tolist() == [[40]]
+    assert result.scores[0, 0] == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_no_threads_are_refused_before_native_code(native: Any, threads: int) -> None:
+    with pytest.raises(SearchError, match=f"threads = {threads}"):
+        ScannRetriever(native, make_vectors(), TreeParameters(20, 10, 60, 10), threads=threads)
