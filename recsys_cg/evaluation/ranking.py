@@ -1,0 +1,61 @@
+"""Exact top-k of score matrices with a stated tie rule."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["shuffle_ties", "top_k"]
+
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+def top_k(scores: NDArray[np.float32], k: int) -> NDArray[np.int32]:
+    """Return the columns of the k largest scores of each row; ties go to the smaller column.
+
+    Args:
+        scores: [rows, columns] float32 without NaN; ``-inf`` marks columns that may not be returned.
+
+    Returns:
+        [rows, k] int32, best first, padded with -1.
+    """
+    rows, columns = scores.shape
+    bits = (scores + np.float32(0.0)).view(np.uint32)  # adding zero turns -0.0 into 0.0
+    ordered = np.where(bits >> 31, ~bits, bits | np.uint32(0x80000000))
+    # One integer a cell whose order is (score, smaller column first), so that a partition is exact under ties.
+    keys = (ordered.astype(np.uint64) << np.uint64(32)) | (_LOW - np.arange(columns, dtype=np.uint64))
+    if k < columns:
+        keys = np.partition(keys, columns - k, axis=1)[:, columns - k :]
+    keys = np.sort(keys, axis=1)[:, ::-1]
+    found = (_LOW - (keys & _LOW)).astype(np.int32)
+    forbidden = np.uint64(int(~np.array(-np.inf, dtype=np.float32).view(np.uint32)))
+    found[(keys >> np.uint64(32)) == forbidden] = -1
+    result = np.full((rows, k), -1, dtype=np.int32)
+    result[:, : found.shape[1]] = found
+    return result
+
+
+def shuffle_ties(
+    rows: NDArray[np.int32], scores: NDArray[np.float32], queries: NDArray[np.int64], seed: int
+) -> NDArray[np.int32]:
+    """Reorder each list so that equal scores stand in an order drawn from ``seed`` and the query, not from the rows.
+
+    Rows are often sorted by popularity, so "ties by row" would lend a model without any opinion the recall of the
+    bestseller list. After this it gets what chance gives.
+
+    Args:
+        rows, scores: [queries, k], by score, highest first, padded with -1 and -inf.
+        queries: [queries] a number that names each query, so that the order does not depend on the batch.
+    """
+    noise = _mix(rows.astype(np.uint64) + _mix(queries.astype(np.uint64) + np.uint64(seed))[:, None])
+    noise[rows < 0] = np.uint64(0xFFFFFFFFFFFFFFFF)
+    order = np.lexsort((noise, -scores), axis=1)
+    return np.take_along_axis(rows, order, axis=1)
+
+
+def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's finaliser: a bijection of 64-bit integers that scatters neighbours."""
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

@@ -1,0 +1,142 @@
+"""From ranks to the figures of one system: means over queries, by group, with intervals over users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsys_cg.evaluation.debiasing import Weights
+from recsys_cg.evaluation.metrics import METRICS, TargetRanks
+from recsys_cg.evaluation.significance import interval, ratios, resample_sums, sum_by_user
+from recsys_cg.schema import BUCKETS
+
+__all__ = ["HISTORY_BINS", "Group", "groups_of", "score"]
+
+Floats = NDArray[np.float64]
+
+HISTORY_BINS: Final = ((0, 0), (1, 4), (5, 19), (20, 49), (50, 199), (200, None))
+"""Inclusive bounds of the bins of ``by_history_length``."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some of the targets: ``path`` is where its figures go in the report, ``mask`` is over the targets."""
+
+    path: tuple[str, ...]
+    mask: NDArray[np.bool_]
+
+
+@dataclass
+class _Columns:
+    """Per-user sums, one column a figure, and which column divides which."""
+
+    values: list[Floats] = field(default_factory=list)
+    figures: list[tuple[tuple[str, ...], int, int]] = field(default_factory=list)
+
+    def add(self, column: Floats) -> int:
+        self.values.append(column)
+        return len(self.values) - 1
+
+
+def groups_of(
+    target_buckets: NDArray[np.int8],
+    history_lengths: NDArray[np.int64],
+    categories: Mapping[str, tuple[Sequence[str], NDArray[np.int64]]] | None = None,
+) -> list[Group]:
+    """Return the groups of a report: overall, by bucket, by history length, by each named category.
+
+    Args:
+        target_buckets: [targets] position in `recsys_cg.schema.BUCKETS`.
+        history_lengths: [targets] history length of the target's query.
+        categories: name -> (labels, [targets] label of each target, -1 for none).
+    """
+    groups = [Group(("overall",), np.ones(len(target_buckets), dtype=np.bool_))]
+    groups += [Group((name,), target_buckets == code) for code, name in enumerate(BUCKETS)]
+    for low, high in HISTORY_BINS:
+        label = str(low) if low == high else f"{low}-{high}" if high is not None else f"{low}+"
+        inside = (history_lengths >= low) & (history_lengths <= (np.inf if high is None else high))
+        groups.append(Group(("by_history_length", label), inside))
+    for name, (labels, codes) in (categories or {}).items():
+        groups += [Group((f"by_{name}", label), codes == code) for code, label in enumerate(labels)]
+    return groups
+
+
+def score(
+    ranks: TargetRanks,
+    groups: Sequence[Group],
+    weights: Weights,
+    users: NDArray[np.int64],
+    *,
+    user_count: int,
+    ks: Sequence[int],
+    samples: int,
+    seed: int,
+) -> dict[str, Any]:
+    """Return the report's entry of one system.
+
+    Args:
+        ranks: where each target was found.
+        groups: what to report separately.
+        weights: one a target, for ``recall_ips``.
+        users: [queries] code of the user.
+        user_count: number of users.
+        ks: list lengths.
+        samples, seed: of the bootstrap over users.
+    """
+    entry: dict[str, Any] = {}
+    columns = _Columns()
+    for group in groups:
+        place = entry
+        for name in group.path[:-1]:
+            place = place.setdefault(name, {})
+        chosen = ranks.keep(group.mask)
+        counted = chosen.sizes > 0
+        place[group.path[-1]] = {"queries": int(counted.sum()), "users": len(np.unique(users[counted]))}
+        if counted.any():
+            _add_figures(columns, group, chosen, weights.values[group.mask], users, user_count=user_count, ks=ks)
+    if not columns.values:
+        return entry
+    sums = np.stack(columns.values, axis=1)
+    totals = sums.sum(axis=0)
+    drawn = resample_sums(sums, samples=samples, seed=seed)
+    for path, top, bottom in columns.figures:
+        place = entry
+        for name in path[:-1]:
+            place = place[name]
+        low, high = interval(ratios(drawn[:, top], drawn[:, bottom])) if place["users"] > 1 else (0.0, 1.0)
+        place[path[-1]] = {"mean": float(totals[top] / totals[bottom]), "ci95": [low, high]}
+    return entry
+
+
+def _add_figures(
+    columns: _Columns,
+    group: Group,
+    ranks: TargetRanks,
+    weights: Floats,
+    users: NDArray[np.int64],
+    *,
+    user_count: int,
+    ks: Sequence[int],
+) -> None:
+    counted = columns.add(_sum(np.ones(ranks.queries)[ranks.sizes > 0], users[ranks.sizes > 0], user_count))
+    owners = users[ranks.owners]
+    weighed = columns.add(_sum(weights, owners, user_count))
+    for name, values in _metrics(ranks, ks):
+        columns.figures.append(((*group.path, name), columns.add(sum_by_user(values, users, user_count)[0]), counted))
+    for k in ks:
+        found = columns.add(_sum(weights * ranks.within(k), owners, user_count))
+        columns.figures.append(((*group.path, f"recall_ips@{k}"), found, weighed))
+
+
+def _sum(values: Floats, owners: NDArray[np.int64], count: int) -> Floats:
+    return np.bincount(owners, weights=values, minlength=count).astype(np.float64)
+
+
+def _metrics(ranks: TargetRanks, ks: Sequence[int]) -> Iterator[tuple[str, Floats]]:
+    for k in ks:
+        for name, metric in METRICS.items():
+            yield f"{name}@{k}", metric(ranks, k)

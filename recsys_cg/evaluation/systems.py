@@ -1,0 +1,129 @@
+"""What can be evaluated: anything that turns a batch of queries into lists of item_rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from recsys_cg.evaluation.queries import EXCLUDE, QUERY
+from recsys_cg.evaluation.ragged import Ragged
+from recsys_cg.evaluation.ranking import shuffle_ties
+from recsys_cg.index.base import Retriever
+
+__all__ = ["System", "TwoTowerSystem"]
+
+Encode = Callable[[pa.Table], NDArray[np.float32]]
+
+_TIE_ROWS = 20_000
+
+
+@runtime_checkable
+class System(Protocol):
+    """A candidate generator under test.
+
+    Attributes:
+        name: key in the report.
+        settings: what a reader of the report should know about it (hyperparameters, how they were chosen).
+    """
+
+    @property
+    def name(self) -> str:
+        """Key in the report."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """JSON values: hyperparameters and how they were chosen."""
+
+    def recommend(self, batch: pa.Table, k: int, allow: NDArray[np.bool_] | None = None) -> NDArray[np.int32]:
+        """Return the k best candidates of each query.
+
+        Args:
+            batch: queries schema plus ``query`` (a number naming the query) and ``exclude`` (item_rows that may not
+                be returned to it), in order of time.
+            k: length of the lists.
+            allow: [items] mask of the candidates of the whole batch; None: every item.
+
+        Returns:
+            [queries, k] int32 item_rows, best first, distinct, padded with -1.
+        """
+
+
+class TwoTowerSystem:
+    """A query encoder and a retriever, measured as they serve: the lists are what the retriever returns.
+
+    Lists in which two scores are equal are looked at again: the tie is widened until it is whole (at most
+    20,000 rows) and put in a seeded order, so that the order of the rows lends no popularity to a model whose
+    scores say nothing.
+
+    Args:
+        name: key in the report.
+        encode: queries table -> [queries, dim] unit vectors.
+        retriever: searches the release's rows.
+        item_rows: [release rows] the dataset's item_row of each release row, -1 where the dataset has no such item.
+        items: number of items of the dataset.
+        settings: for the report.
+        seed: of the order of ties.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        encode: Encode,
+        retriever: Retriever,
+        *,
+        item_rows: NDArray[np.int32],
+        items: int,
+        settings: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.name = name
+        self.settings = dict(settings or {})
+        self._encode = encode
+        self._retriever = retriever
+        self._item_rows = item_rows
+        self._seed = seed
+        known = np.flatnonzero(item_rows >= 0)
+        self._release_rows = np.full(items, -1, dtype=np.int32)
+        self._release_rows[item_rows[known]] = known
+        self._all_known = len(known) == len(item_rows)
+
+    def recommend(self, batch: pa.Table, k: int, allow: NDArray[np.bool_] | None = None) -> NDArray[np.int32]:
+        """Encode, search and translate to item_rows; see `System.recommend`."""
+        vectors = self._encode(batch)
+        excluded = Ragged.from_column(batch, EXCLUDE)
+        excluded = Ragged(self._release_rows[excluded.values], excluded.offsets)
+        excluded = excluded.keep(excluded.values >= 0)
+        found = self._search(vectors, k, excluded, batch.column(QUERY).to_numpy(), self._release_mask(allow))
+        return np.where(found >= 0, self._item_rows[found], -1).astype(np.int32)
+
+    def _release_mask(self, allow: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+        if allow is None and self._all_known:
+            return None
+        known = self._item_rows >= 0
+        return known if allow is None else known & allow[self._item_rows]
+
+    def _search(
+        self,
+        vectors: NDArray[np.float32],
+        k: int,
+        excluded: Ragged,
+        queries: NDArray[np.int64],
+        allow: NDArray[np.bool_] | None,
+    ) -> NDArray[np.int32]:
+        """Search k + 1 and widen the searches whose k-th and (k + 1)-th scores are equal."""
+        wanted = min(k + 1, max(self._retriever.size, 1))
+        result = self._retriever.search(vectors, wanted, exclude=excluded.split(), allow=allow)
+        lists = np.full((len(vectors), k), -1, dtype=np.int32)
+        shuffled = shuffle_ties(result.rows, result.scores, queries, self._seed)[:, :k]
+        lists[:, : shuffled.shape[1]] = shuffled
+        if wanted <= k or wanted >= min(self._retriever.size, _TIE_ROWS):
+            return lists
+        cut = np.flatnonzero((result.scores[:, k - 1] == result.scores[:, k]) & (result.rows[:, k] >= 0))
+        if len(cut):
+            wider = min(2 * wanted + 1, self._retriever.size, _TIE_ROWS) - 1
+            lists[cut] = self._search(vectors[cut], wider, excluded.take(cut), queries[cut], allow)[:, :k]
+        return lists
