@@ -1,0 +1,215 @@
+"""The dataset job: from raw sources to the dataset directory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+
+import recsys_cg.beam.coders  # noqa: F401 - registers how blocks travel
+from recsys_cg.artifacts import write_text_atomically
+from recsys_cg.beam.accounting import check_rejects, finish
+from recsys_cg.beam.content import (
+    AssembleItems,
+    CleanCatalogue,
+    CountItems,
+    MergeCatalogue,
+    catalogue_ids,
+    find_frequent,
+)
+from recsys_cg.beam.failures import Failures
+from recsys_cg.beam.histories import WriteHistories
+from recsys_cg.beam.interactions import REJECTS, TALLY, BuildShards, CleanInteractions, shard_directory
+from recsys_cg.beam.planning import Plan, plan_job
+from recsys_cg.beam.reading import ReadBlocks, WriteRejects
+from recsys_cg.beam.runner import open_pipeline
+from recsys_cg.beam.tallies import Tally, merge_tallies
+from recsys_cg.config import Config
+from recsys_cg.data.shards import Shard
+from recsys_cg.data.splits import Windows, choose_windows
+
+__all__ = ["build_dataset"]
+
+
+def build_dataset(config: Config, directory: Path, *, runner: Sequence[str] = ()) -> dict[str, Any]:
+    """Build the dataset of ``config`` in ``directory``; it is not sealed.
+
+    The result does not depend on the number of workers, nor on the order of files and rows; the number of shards
+    decides which users share a file, and nothing else. Workers share ``directory`` (one machine, or a shared file
+    system): sorted groups of users lie below it while the job runs, and are removed at its end.
+
+    Args:
+        config: the whole project file; sources, ``[dataset]`` and ``[project]`` are read.
+        directory: an existing, empty directory.
+        runner: Beam flags, behind those of ``dataset.runner``; none: in this process.
+
+    Returns:
+        what the manifest says of a dataset: rows in, kept, rejected and filtered by reason, windows, items by bucket,
+        users, events, queries.
+
+    Raises:
+        ConfigError, SourceError: the sources are not what the configuration says; raised before any work where the
+            first rows show it.
+        TooManyRejectsError: more rows were refused than ``dataset.max_rejects`` allows.
+        DataError: nothing is left to learn from.
+        ConservationError: rows were lost or made up (a defect).
+        EnvironmentMismatchError: a package for the source is not installed.
+    """
+    plan = plan_job(config)
+    scratch = directory / ".scratch"
+    scratch.mkdir()
+    failures = Failures(scratch / "failures")
+    try:
+        with open_pipeline([*config.dataset.runner, *runner]) as pipeline:
+            _Job(config, directory, plan, failures).attach(pipeline)
+        failures.raise_first()
+        return finish(config, directory, scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+class _ChooseWindows(beam.DoFn):
+    def __init__(self, config: Config, scratch: Path, failures: Failures) -> None:
+        self._config, self._scratch, self._failures = config, scratch, failures
+
+    def process(self, _: None, shards: list[int], tallies: list[Tally]) -> Iterator[Windows]:
+        yield from self._failures.guard(lambda: self._choose(shards, tallies))
+
+    def _choose(self, shards: list[int], tallies: list[Tally]) -> Iterator[Windows]:
+        check_rejects("interactions", self._config.interactions.path, merge_tallies(tallies), self._config.dataset)
+        times = [Shard.open_times(shard_directory(self._scratch, shard)) for shard in sorted(shards)]
+        windows = choose_windows(times, self._config.dataset)
+        write_text_atomically(self._scratch / "windows.json", json.dumps(asdict(windows)))
+        yield windows
+
+
+class _CheckCatalogue(beam.DoFn):
+    def __init__(self, config: Config, failures: Failures) -> None:
+        self._config, self._failures = config, failures
+
+    def process(self, _: None, tallies: list[Tally]) -> Iterator[None]:
+        if self._config.items is not None:
+            yield from self._failures.guard(lambda: self._check(merge_tallies(tallies)))
+
+    def _check(self, merged: Tally) -> Iterator[None]:
+        assert self._config.items is not None  # noqa: S101 - process asked
+        check_rejects("items", self._config.items.path, merged, self._config.dataset)
+        yield from ()
+
+
+class _WriteTally(beam.DoFn):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def process(self, _: None, tallies: list[Tally]) -> Iterator[None]:
+        write_text_atomically(self._path, json.dumps(merge_tallies(tallies), ensure_ascii=False))
+        yield from ()
+
+
+class _Job:
+    """The pipeline of one dataset; each method attaches one part."""
+
+    def __init__(self, config: Config, directory: Path, plan: Plan, failures: Failures) -> None:
+        self._config, self._directory, self._plan, self._failures = config, directory, plan, failures
+        self._scratch = directory / ".scratch"
+
+    def attach(self, pipeline: beam.Pipeline) -> None:
+        """Attach the whole job."""
+        start = pipeline | "Start" >> beam.Create([None])
+        catalogue, catalogue_tallies = self._read_catalogue(pipeline, start)
+        shards, tallies = self._read_interactions(pipeline, catalogue)
+        windows = beam.pvalue.AsList(
+            start
+            | "ChooseWindows"
+            >> beam.ParDo(
+                _ChooseWindows(self._config, self._scratch, self._failures),
+                beam.pvalue.AsList(shards),
+                beam.pvalue.AsList(tallies),
+            )
+        )
+        frequent = self._find_frequent(start, shards, windows)
+        assembled = self._assemble(start, shards, catalogue, windows, frequent)
+        written = shards | "WriteHistories" >> beam.ParDo(
+            WriteHistories(self._config, self._directory, self._failures), windows, assembled, **frequent
+        )
+        for name, parts in {"interactions": tallies, "items": catalogue_tallies, "written": written}.items():
+            path = self._scratch / f"{name}.json"
+            _ = start | f"WriteTally-{name}" >> beam.ParDo(_WriteTally(path), beam.pvalue.AsList(parts))
+
+    def _read_catalogue(self, pipeline: beam.Pipeline, start: Any) -> tuple[Any, Any]:
+        items = self._config.items
+        if items is None:
+            merged = start | "NoCatalogue" >> beam.ParDo(MergeCatalogue(self._failures), []).with_outputs(
+                TALLY, main="main"
+            )
+            return merged["main"], merged[TALLY]
+        cleaned = (
+            pipeline
+            | "ListCatalogue" >> beam.Create(self._plan.items)
+            | "ReadCatalogue" >> ReadBlocks(self._config.dataset.block_rows, self._failures)
+            | "CleanCatalogue"
+            >> beam.ParDo(CleanCatalogue(items, self._failures)).with_outputs(REJECTS, TALLY, main="main")
+        )
+        self._write_rejects("items", cleaned[REJECTS])
+        merged = start | "MergeCatalogue" >> beam.ParDo(
+            MergeCatalogue(self._failures), beam.pvalue.AsList(cleaned["main"])
+        ).with_outputs(TALLY, main="main")
+        tallies = (cleaned[TALLY], merged[TALLY]) | "JoinCatalogueTallies" >> beam.Flatten()
+        _ = start | "CheckCatalogue" >> beam.ParDo(
+            _CheckCatalogue(self._config, self._failures), beam.pvalue.AsList(cleaned[TALLY])
+        )
+        return merged["main"], tallies
+
+    def _read_interactions(self, pipeline: beam.Pipeline, catalogue: Any) -> tuple[Any, Any]:
+        config = self._config
+        known = {}
+        if config.dataset.unknown_items == "reject" and config.items is not None:
+            known["catalogue"] = beam.pvalue.AsSingleton(
+                catalogue | "CatalogueIds" >> beam.Map(catalogue_ids).with_output_types(pa.Table)
+            )
+        cleaned = (
+            pipeline
+            | "ListInteractions" >> beam.Create(self._plan.interactions)
+            | "ReadInteractions" >> ReadBlocks(config.dataset.block_rows, self._failures)
+            | "CleanInteractions"
+            >> beam.ParDo(CleanInteractions(config.interactions, config.dataset, self._failures), **known).with_outputs(
+                REJECTS, TALLY, main="main"
+            )
+        )
+        self._write_rejects("interactions", cleaned[REJECTS])
+        built = cleaned["main"] | "BuildShards" >> BuildShards(config.interactions, config.dataset, self._scratch)
+        return built["shards"], (cleaned[TALLY], built[TALLY]) | "JoinTallies" >> beam.Flatten()
+
+    def _write_rejects(self, name: str, rejects: Any) -> None:
+        writer = WriteRejects(self._scratch / "rejects" / name)
+        _ = rejects | f"WriteRejects-{name}" >> beam.ParDo(writer)
+
+    def _find_frequent(self, start: Any, shards: Any, windows: Any) -> Mapping[str, Any]:
+        least = self._config.dataset.min_item_events
+        if least == 1:
+            return {}
+        counts = shards | "CountAllItems" >> beam.ParDo(
+            CountItems(self._scratch, 1, self._failures), windows
+        ).with_output_types(pa.Table)
+        found = start | "FindFrequent" >> beam.Map(
+            lambda _, tables: find_frequent(tables, least), beam.pvalue.AsList(counts)
+        ).with_output_types(pa.Table)
+        return {"frequent": beam.pvalue.AsSingleton(found)}
+
+    def _assemble(self, start: Any, shards: Any, catalogue: Any, windows: Any, frequent: Mapping[str, Any]) -> Any:
+        counter = CountItems(self._scratch, self._config.dataset.min_user_events, self._failures)
+        counts = shards | "CountItems" >> beam.ParDo(counter, windows, **frequent).with_output_types(pa.Table)
+        assembled = start | "AssembleItems" >> beam.ParDo(
+            AssembleItems(self._config, self._directory, self._failures),
+            beam.pvalue.AsList(counts),
+            beam.pvalue.AsList(catalogue),
+            windows,
+            beam.pvalue.AsList(shards),
+        )
+        return beam.pvalue.AsList(assembled)

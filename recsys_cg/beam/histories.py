@@ -1,0 +1,105 @@
+"""Write the training sequences and the evaluation queries of each shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from recsys_cg.beam.content import read_item_ids
+from recsys_cg.beam.failures import Failures
+from recsys_cg.beam.interactions import shard_directory
+from recsys_cg.beam.tallies import tally
+from recsys_cg.config import Config
+from recsys_cg.data.interactions import weights_of
+from recsys_cg.data.sequences import Timeline, evaluation_queries, training_sequences
+from recsys_cg.data.shards import Shard
+from recsys_cg.data.splits import Windows
+from recsys_cg.data.training import select_training
+from recsys_cg.schema import DatasetFiles, queries_schema
+
+__all__ = ["WriteHistories", "part_path"]
+
+
+def part_path(directory: Path, folder: str, shard: int) -> Path:
+    """Return the file of ``shard`` in ``folder``, whose directory is made."""
+    path = directory / folder / f"part-{shard:05d}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+class WriteHistories(beam.DoFn):
+    """Number of a shard -> its files below ``directory``; yields what was written, counted."""
+
+    def __init__(self, config: Config, directory: Path, failures: Failures) -> None:
+        self._config, self._directory, self._failures = config, directory, failures
+        self._scratch = directory / ".scratch"
+
+    def process(
+        self,
+        number: int,
+        windows: list[Windows],
+        assembled: list[Mapping[str, Any]],
+        frequent: pa.Table | None = None,
+    ) -> Iterator[Any]:
+        """Write one shard."""
+        if windows and assembled:
+            yield from self._failures.guard(lambda: self._write(number, windows[0], assembled[0], frequent))
+
+    def _write(
+        self, number: int, windows: Windows, assembled: Mapping[str, Any], frequent: pa.Table | None
+    ) -> Iterator[Any]:
+        shard = Shard.open(shard_directory(self._scratch, number))
+        is_training, left_out = select_training(
+            shard,
+            windows.validation_from_us,
+            frequent=None if frequent is None else frequent.column(0).combine_chunks(),
+            min_user_events=self._config.dataset.min_user_events,
+        )
+        timeline = self._timeline(shard, assembled["events"])
+        sequences = training_sequences(timeline, is_training)
+        pq.write_table(
+            sequences,
+            part_path(self._directory, DatasetFiles.SEQUENCES, number),
+            compression="zstd",
+            write_statistics=False,
+        )
+        counts = {"train_events": _values(sequences.column("item_rows"))}
+        spans = {
+            "validation": (windows.validation_from_us, windows.test_from_us),
+            "test": (windows.test_from_us, windows.until_us),
+        }
+        for split, (start, end) in spans.items():
+            queries = self._write_queries(timeline, number, split, start, end)
+            counts[f"{split}_queries"] = queries
+            counts[f"{split}_events"] = int(((shard.time_us >= start) & (shard.time_us < end)).sum())
+        yield tally(filtered=left_out, **counts)
+
+    def _timeline(self, shard: Shard, events: list[str]) -> Timeline:
+        rows = np.asarray(pc.index_in(shard.items, value_set=read_item_ids(self._scratch)), dtype=np.int32)
+        codes = np.asarray(pc.index_in(shard.events, value_set=pa.array(events, type=pa.string())), dtype=np.int8)
+        weights = weights_of(shard.events, self._config.interactions.event_weights)
+        return Timeline(
+            shard.users, shard.user, shard.time_us, rows[shard.item], codes[shard.event], weights[shard.event]
+        )
+
+    def _write_queries(self, timeline: Timeline, number: int, split: str, start: int, end: int) -> int:
+        path = part_path(self._directory, f"{DatasetFiles.QUERIES}/{split}", number)
+        dataset = self._config.dataset
+        count = 0
+        with pq.ParquetWriter(path, queries_schema, compression="zstd", write_statistics=False) as writer:
+            tables = evaluation_queries(timeline, start, end, targets=dataset.targets, max_history=dataset.max_history)
+            for table in tables:
+                writer.write_table(table)
+                count += table.num_rows
+        return count
+
+
+def _values(lists: pa.ChunkedArray) -> int:
+    return int(pc.sum(pc.list_value_length(lists)).as_py() or 0)

@@ -1,0 +1,110 @@
+"""Interactions: clean blocks, group them by users, sort each group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from recsys_cg.beam.failures import Failures
+from recsys_cg.beam.tallies import tally
+from recsys_cg.config import DatasetConfig, InteractionsConfig
+from recsys_cg.data.blocks import Block
+from recsys_cg.data.interactions import clean_block, split_by_shard
+from recsys_cg.data.shards import build_shard
+from recsys_cg.data.splits import explicit_until
+from recsys_cg.schema import events_schema
+
+__all__ = ["REJECTS", "TALLY", "BuildShards", "CleanInteractions", "shard_directory"]
+
+REJECTS = "rejects"
+TALLY = "tally"
+
+
+def shard_directory(scratch: Path, shard: int) -> Path:
+    """Return where the sorted events of ``shard`` lie."""
+    return scratch / "shards" / f"{shard:05d}"
+
+
+class CleanInteractions(beam.DoFn):
+    """`Block` -> events tables; rejects under the tag ``REJECTS``, counts under ``TALLY``.
+
+    Args:
+        interactions: the ``[interactions]`` section.
+        dataset: the ``[dataset]`` section.
+        failures: where bad data are told.
+    """
+
+    def __init__(self, interactions: InteractionsConfig, dataset: DatasetConfig, failures: Failures) -> None:
+        self._interactions = interactions
+        self._until = explicit_until(dataset)
+        self._failures = failures
+
+    def process(self, block: Block, catalogue: pa.Table | None = None) -> Iterator[Any]:
+        """Clean one block; with ``catalogue``, refuse items that are not in its first column."""
+        yield from self._failures.guard(lambda: self._clean(block, catalogue))
+
+    def _clean(self, block: Block, catalogue: pa.Table | None) -> Iterator[Any]:
+        known = None if catalogue is None else catalogue.column(0).combine_chunks()
+        cleaned = clean_block(block, self._interactions, catalogue=known, until_us=self._until)
+        counted = tally(rows=cleaned.rows, filtered=dict(cleaned.filtered), rejects=cleaned.rejects)
+        yield beam.pvalue.TaggedOutput(TALLY, counted)
+        if cleaned.rejects.num_rows:
+            yield beam.pvalue.TaggedOutput(REJECTS, cleaned.rejects)
+        if cleaned.events.num_rows:
+            yield cleaned.events
+
+
+class _BuildOne(beam.DoFn):
+    def __init__(self, interactions: InteractionsConfig, dataset: DatasetConfig, scratch: Path) -> None:
+        self._weights = dict(interactions.event_weights)
+        self._dataset = dataset
+        self._scratch = scratch
+
+    def process(self, keyed: tuple[int, Iterable[pa.Table]]) -> Iterator[Any]:
+        number, tables = keyed
+        shard, left_out = build_shard(
+            tables, max_user_events=self._dataset.max_user_events, dedupe=self._dataset.dedupe, weights=self._weights
+        )
+        shard.save(shard_directory(self._scratch, number))
+        yield beam.pvalue.TaggedOutput(TALLY, tally(filtered=left_out, users=len(np.unique(shard.user))))
+        yield number
+
+
+def _open_shard(shard: int) -> tuple[int, pa.Table]:
+    return shard, events_schema.empty_table()
+
+
+class BuildShards(beam.PTransform):
+    """``PCollection[events table]`` -> numbers of the shards written below ``scratch``, and counts under ``TALLY``.
+
+    Users are grouped by a stable hash; every shard is written, also an empty one.
+    """
+
+    def __init__(self, interactions: InteractionsConfig, dataset: DatasetConfig, scratch: Path) -> None:
+        super().__init__()
+        self._interactions, self._dataset, self._scratch = interactions, dataset, scratch
+
+    def expand(self, events: Any) -> Any:
+        """Split every block by shard, group, sort."""
+        shards = self._dataset.shards
+        keyed_type = tuple[int, pa.Table]
+        every = (
+            events.pipeline
+            | "ListShards" >> beam.Create(range(shards))
+            | "OpenShards" >> beam.Map(_open_shard).with_output_types(keyed_type)
+        )
+        keyed = events | "SplitByUser" >> beam.FlatMap(split_by_shard, shards).with_output_types(keyed_type)
+        return (
+            (keyed, every)
+            | "JoinShards" >> beam.Flatten()
+            | "GroupByShard" >> beam.GroupByKey()
+            | "SortShard"
+            >> beam.ParDo(_BuildOne(self._interactions, self._dataset, self._scratch)).with_outputs(
+                TALLY, main="shards"
+            )
+        )

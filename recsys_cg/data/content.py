@@ -1,0 +1,219 @@
+"""Content features: what a catalogue says of an item, as columns a model can read.
+
+Vocabularies and scales are fitted on the items known in training time only; every other value goes to a hash bucket.
+Row 0 of a vocabulary is padding, 1 to V its entries from the most frequent on, V+1 to V+H the hash buckets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recsys_cg.config import FeatureConfig
+from recsys_cg.data.digests import content_digests
+from recsys_cg.data.identifiers import hash_strings
+from recsys_cg.data.values import Ragged, dense_rows, numeric_values, split_values, tokenize
+from recsys_cg.errors import ArtifactCorruptError, SourceError
+
+__all__ = ["Feature", "FeatureSet", "content_digests"]
+
+_CLIP = 10.0
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One fitted feature.
+
+    Attributes:
+        name: its name; the encoded column is ``f_<name>``.
+        kind: ``categorical``, ``text``, ``numeric`` or ``dense``.
+        column: column of the catalogue.
+        max_values: values or tokens kept an item (categorical, text); else 1.
+        separator: splits a categorical into several values.
+        vocabulary: known values, most frequent first.
+        hash_buckets: buckets for other values.
+        centre: median of a numeric in training time; 0 for other kinds.
+        scale: its interquartile range (its standard deviation, then 1, where that is zero); 1 for other kinds.
+        dim: length of a dense vector; else 0.
+    """
+
+    name: str
+    kind: Literal["categorical", "text", "numeric", "dense"]
+    column: str
+    max_values: int = 1
+    separator: str | None = None
+    vocabulary: tuple[str, ...] = ()
+    hash_buckets: int = 0
+    centre: float = 0.0
+    scale: float = 1.0
+    dim: int = 0
+
+    @property
+    def field_name(self) -> str:
+        """Name of the encoded column."""
+        return f"f_{self.name}"
+
+    @property
+    def size(self) -> int:
+        """Rows of an embedding table for the feature, padding included: 1 + V + H; 0 for numeric and dense."""
+        return 1 + len(self.vocabulary) + self.hash_buckets if self.kind in ("categorical", "text") else 0
+
+    @property
+    def width(self) -> int:
+        """Numbers an item: 2 for numeric (value, missing), ``dim`` for dense, else 0."""
+        return {"numeric": 2, "dense": self.dim}.get(self.kind, 0)
+
+    @cached_property
+    def _known(self) -> pa.Array:
+        return pa.array(self.vocabulary, type=pa.string())
+
+    def encode(self, column: pa.ChunkedArray) -> pa.Array:
+        """Encode one catalogue column, row for row.
+
+        Returns:
+            ``list<int32>`` for categorical and text; ``fixed_size_list<float32>[2]`` for numeric: (value - centre) /
+            scale within [-10, 10] and 0.0, or 0.0 and 1.0 where it is missing; ``fixed_size_list<float32>[dim]`` for
+            dense, zeros where it is missing.
+
+        Raises:
+            SourceError: a dense vector is of another length or not finite.
+        """
+        if self.kind == "numeric":
+            return self._encode_numeric(numeric_values(column, self.column))
+        if self.kind == "dense":
+            rows, wrong = dense_rows(column, self.column, self.dim)
+            if wrong.any():
+                raise SourceError(
+                    f"feature {self.name!r}: row {int(np.flatnonzero(wrong)[0]) + 1} of the catalogue holds no vector of "
+                    f"{self.dim} finite numbers"
+                )
+            return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), self.dim)
+        return self._encode_values(_read_values(self.kind, column, self.column, self.separator), len(column))
+
+    def _encode_numeric(self, values: npt.NDArray[np.float64]) -> pa.Array:
+        missing = np.isnan(values)
+        scaled = np.clip((np.where(missing, self.centre, values) - self.centre) / self.scale, -_CLIP, _CLIP)
+        both = np.stack([scaled, missing], axis=1).astype(np.float32)
+        return pa.FixedSizeListArray.from_arrays(pa.array(both.reshape(-1)), 2)
+
+    def _encode_values(self, pairs: Ragged, count: int) -> pa.Array:
+        pairs = pairs.limit(self.max_values)
+        found = pc.index_in(pairs.values, value_set=self._known)
+        codes = np.array(pc.fill_null(found, -1), dtype=np.int64) + 1
+        unknown = np.flatnonzero(codes == 0)
+        buckets = hash_strings(pairs.values.take(pa.array(unknown))) % np.uint64(self.hash_buckets)
+        codes[unknown] = 1 + len(self.vocabulary) + buckets.astype(np.int64)
+        offsets = np.searchsorted(pairs.rows, np.arange(count + 1)).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(codes.astype(np.int32)))
+
+
+def _read_values(kind: str, column: pa.ChunkedArray, name: str, separator: str | None) -> Ragged:
+    return tokenize(column, name) if kind == "text" else split_values(column, name, separator)
+
+
+def _fit_one(catalogue: pa.Table, config: FeatureConfig, training: pa.Array) -> Feature:
+    column = catalogue.column(config.source_column)
+    known = column.filter(training)
+    common: dict[str, Any] = {"name": config.name, "kind": config.kind, "column": config.source_column}
+    if config.kind == "dense":
+        return Feature(**common, dim=config.dim or 0)
+    if config.kind == "numeric":
+        numeric_values(column, config.source_column)
+        centre, scale = _fit_scale(numeric_values(known, config.source_column) if len(known) else np.zeros(0))
+        return Feature(**common, centre=centre, scale=scale)
+    values = _read_values(config.kind, known, config.source_column, config.separator).values
+    return Feature(
+        **common,
+        max_values=config.max_values,
+        separator=config.separator,
+        vocabulary=_most_frequent(values, config.max_vocabulary),
+        hash_buckets=config.hash_buckets,
+    )
+
+
+def _most_frequent(values: pa.Array, most: int) -> tuple[str, ...]:
+    counted = pc.value_counts(values)
+    table = pa.table({"value": counted.field("values"), "count": counted.field("counts")})
+    ordered = table.sort_by([("count", "descending"), ("value", "ascending")])
+    return tuple(ordered.column("value").slice(0, most).to_pylist())
+
+
+def _fit_scale(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    present = values[~np.isnan(values)]
+    if not len(present):
+        return 0.0, 1.0
+    low, centre, high = np.quantile(present, [0.25, 0.5, 0.75])
+    spread = float(high - low) or float(np.std(present))
+    return float(centre), spread if np.isfinite(spread) and spread > 0 else 1.0
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """The content features of a dataset, fitted.
+
+    Attributes:
+        features: in the order of the config.
+    """
+
+    features: tuple[Feature, ...] = field(default_factory=tuple)
+
+    @classmethod
+    def fit(
+        cls, catalogue: pa.Table, configs: Sequence[FeatureConfig], training_mask: npt.NDArray[np.bool_]
+    ) -> FeatureSet:
+        """Fit vocabularies and scales on the rows that ``training_mask`` marks.
+
+        A value's frequency is the number of marked items that have it; equal frequencies are ordered by value.
+
+        Args:
+            catalogue: one row an item, with the source columns of ``configs``.
+            configs: the ``[[items.features]]``.
+            training_mask: bool ``[n]``, items known in training time.
+
+        Raises:
+            SourceError: a column cannot be what its feature says.
+        """
+        training = pa.array(training_mask)
+        return cls(tuple(_fit_one(catalogue, config, training) for config in configs))
+
+    def encode(self, catalogue: pa.Table) -> pa.Table:
+        """Encode ``catalogue`` row for row to columns ``f_<name>``; see `Feature.encode`.
+
+        Raises:
+            SourceError: a column is missing, or a dense vector is wrong.
+        """
+        missing = [feature.column for feature in self.features if feature.column not in catalogue.column_names]
+        if missing:
+            raise SourceError(f"the catalogue has no column {missing[0]!r}; it has {', '.join(catalogue.column_names)}")
+        encoded = [feature.encode(catalogue.column(feature.column)) for feature in self.features]
+        if not encoded:
+            return catalogue.select([])
+        return pa.table(encoded, names=[feature.field_name for feature in self.features])
+
+    def to_json(self) -> str:
+        """Return the set as JSON text."""
+        return json.dumps(
+            {"schema": _FORMAT, "features": [asdict(feature) for feature in self.features]}, ensure_ascii=False
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> FeatureSet:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ArtifactCorruptError: the text is no such JSON.
+        """
+        try:
+            entries = json.loads(text)["features"]
+            return cls(tuple(Feature(**{**entry, "vocabulary": tuple(entry["vocabulary"])}) for entry in entries))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArtifactCorruptError(f"features.json is damaged: {error!r}") from error

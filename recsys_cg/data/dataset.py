@@ -1,0 +1,99 @@
+"""Read a dataset directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recsys_cg.artifacts import Manifest, read_manifest
+from recsys_cg.data.content import FeatureSet
+from recsys_cg.errors import ArtifactCorruptError, ArtifactMissingError
+from recsys_cg.schema import DatasetFiles
+
+__all__ = ["Dataset"]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A sealed dataset directory.
+
+    Attributes:
+        path: the directory.
+        manifest: what it says of itself.
+    """
+
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, path: Path) -> Dataset:
+        """Open the dataset at ``path``; the bytes of its files are not verified (`recsys_cg.artifacts.verify` does).
+
+        Raises:
+            ArtifactMissingError, ArtifactCorruptError, ArtifactFormatError, ArtifactError: see
+                `recsys_cg.artifacts.read_manifest`.
+        """
+        return cls(path, read_manifest(path, kind="dataset"))
+
+    @cached_property
+    def items(self) -> pa.Table:
+        """The item table: `recsys_cg.schema.items_schema` and the content columns ``f_<name>``."""
+        return _read(self.path / DatasetFiles.ITEMS)
+
+    @cached_property
+    def features(self) -> FeatureSet:
+        """The fitted content features."""
+        path = self.path / DatasetFiles.FEATURES
+        try:
+            return FeatureSet.from_json(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise ArtifactMissingError(f"{self.path} lacks {DatasetFiles.FEATURES}") from error
+
+    def iter_sequences(self) -> Iterator[pa.Table]:
+        """Yield the training sequences, one table a shard, in the order of the shards."""
+        for path in self._parts(DatasetFiles.SEQUENCES):
+            yield _read(path)
+
+    def sequences(self) -> pa.Table:
+        """Return all training sequences as `recsys_cg.schema.sequences_schema`."""
+        return pa.concat_tables(list(self.iter_sequences()))
+
+    def queries(self, split: str) -> pa.Table:
+        """Return the evaluation queries of ``"validation"`` or ``"test"`` as `recsys_cg.schema.queries_schema`."""
+        return pa.concat_tables([_read(path) for path in self._parts(f"{DatasetFiles.QUERIES}/{split}")])
+
+    def impressions(self) -> pa.Table | None:
+        """Return the impressions, or None when the project has none."""
+        if not (self.path / DatasetFiles.IMPRESSIONS).is_dir():
+            return None
+        return pa.concat_tables([_read(path) for path in self._parts(DatasetFiles.IMPRESSIONS)])
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """Event types; an event code is a position here."""
+        return tuple(self.manifest.info["events"])
+
+    @property
+    def max_history(self) -> int:
+        """Longest history of a query."""
+        return int(self.manifest.info["max_history"])
+
+    def _parts(self, folder: str) -> list[Path]:
+        parts = sorted((self.path / folder).glob("part-*.parquet"))
+        if not parts:
+            raise ArtifactMissingError(f"{self.path} lacks {folder}/part-*.parquet")
+        return parts
+
+
+def _read(path: Path) -> pa.Table:
+    try:
+        return pq.ParquetFile(path).read()
+    except FileNotFoundError as error:
+        raise ArtifactMissingError(f"{path} is missing") from error
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ArtifactCorruptError(f"{path} is damaged: {error}") from error

@@ -1,0 +1,156 @@
+"""Interactions: from raw blocks to clean events, and from events to one sorted, bounded table a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recsys_cg.config import InteractionsConfig
+from recsys_cg.data.blocks import Block, reject_rows
+from recsys_cg.data.filters import apply_filters, parse_filters
+from recsys_cg.data.identifiers import hash_strings, to_strings
+from recsys_cg.data.times import is_absurd, parse_times
+from recsys_cg.schema import events_schema
+
+__all__ = ["Cleaned", "clean_block", "interaction_columns", "shard_of", "split_by_shard", "weights_of"]
+
+_USER_SALT: Final = 1
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What became of a block: ``rows`` = events + rejects + the sum of ``filtered``.
+
+    Attributes:
+        events: rows kept, as `recsys_cg.schema.events_schema`, in the order of the block.
+        rejects: broken rows, as `recsys_cg.schema.rejects_schema`.
+        filtered: reason -> rows left out on purpose (``filter``, ``unlisted_event``).
+        rows: rows that the block stood for.
+    """
+
+    events: pa.Table
+    rejects: pa.Table
+    filtered: Mapping[str, int]
+    rows: int
+
+
+def interaction_columns(config: InteractionsConfig) -> list[str]:
+    """Return the source columns that `clean_block` needs, each once.
+
+    Raises:
+        ConfigError: a filter cannot be parsed.
+    """
+    columns = [config.user, config.item, config.time, *([config.event] if config.event else [])]
+    return list(dict.fromkeys(columns + [condition.column for condition in parse_filters(config.filters)]))
+
+
+def clean_block(
+    block: Block, config: InteractionsConfig, *, catalogue: pa.Array | None = None, until_us: int | None = None
+) -> Cleaned:
+    """Turn raw rows into events; what is left out is counted, and what is broken is kept as a reject.
+
+    A row is judged in this order, and counts once: refused while reading; text where a filter needs a number
+    (``unreadable_filter_value``); not meeting a filter (filtered: ``filter``); an event type missing
+    (``missing_event``) or not in ``event_weights`` (filtered: ``unlisted_event``); ``missing_user``,
+    ``missing_item`` (null, empty or NaN); ``missing_time``, ``unreadable_time``, ``absurd_time`` (before 1970 or after
+    2199); with a ``catalogue``, ``unknown_item``; at or after ``until_us`` (filtered: ``after_test_until``).
+
+    Args:
+        block: raw rows with the columns of `interaction_columns`.
+        config: the ``[interactions]`` section.
+        catalogue: string array of known items, when interactions with others are to be refused.
+        until_us: end of the last window, where one is declared.
+
+    Raises:
+        SourceError: an identifier column is nested or no UTF-8.
+    """
+    table = block.table
+    kept, unreadable = apply_filters(parse_filters(config.filters), table)
+    reasons: dict[str, npt.NDArray[np.bool_]] = {"unreadable_filter_value": unreadable}
+    filtered = {"filter": int((~kept & ~unreadable).sum())}
+    events = pa.array([""] * table.num_rows, type=pa.string())
+    if config.event is not None:
+        events = to_strings(table.column(config.event), config.event)
+        reasons["missing_event"] = kept & _mask(pc.is_null(events))
+        if config.event_weights:
+            unlisted = (
+                kept & ~_mask(pc.is_in(events, pa.array(sorted(config.event_weights)))) & _mask(events.is_valid())
+            )
+            filtered["unlisted_event"] = int(unlisted.sum())
+            kept &= ~unlisted
+    users = to_strings(table.column(config.user), config.user)
+    items = to_strings(table.column(config.item), config.item)
+    raw = table.column(config.time).combine_chunks()
+    times = parse_times(raw, config.time_unit, config.time_zone)
+    reasons["missing_user"] = kept & _mask(pc.is_null(users))
+    reasons["missing_item"] = kept & _mask(pc.is_null(items))
+    reasons["missing_time"] = kept & _mask(pc.is_null(raw, nan_is_null=True))
+    reasons["unreadable_time"] = kept & _mask(pc.is_null(times))
+    reasons["absurd_time"] = kept & _mask(pc.fill_null(is_absurd(times), False))
+    if catalogue is not None:
+        reasons["unknown_item"] = kept & ~_mask(pc.is_in(items, value_set=catalogue))
+    rejects = pa.concat_tables([block.rejects, reject_rows(block, reasons)])
+    for mask in reasons.values():
+        kept &= ~mask
+    if until_us is not None:
+        late = kept & _mask(pc.fill_null(pc.greater_equal(times, until_us), False))
+        filtered["after_test_until"] = int(late.sum())
+        kept &= ~late
+    clean = _events(users, items, times, events, config.event_weights, kept)
+    return Cleaned(clean, rejects, {reason: count for reason, count in filtered.items() if count}, block.rows)
+
+
+def _mask(array: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(array, dtype=bool)
+
+
+def _events(
+    users: pa.Array,
+    items: pa.Array,
+    times: pa.Array,
+    events: pa.Array,
+    weights: Mapping[str, float],
+    kept: npt.NDArray[np.bool_],
+) -> pa.Table:
+    chosen = [users, items, times, events]
+    if not kept.all():
+        mask = pa.array(kept)
+        chosen = [column.filter(mask) for column in chosen]
+    weight = pa.array(weights_of(chosen[3], weights))
+    return pa.table([*chosen, weight], schema=events_schema)
+
+
+def weights_of(events: pa.Array, weights: Mapping[str, float]) -> npt.NDArray[np.float32]:
+    """Return the weight of each event type, 1 for all when none are declared; float32 ``[n]``."""
+    if not weights:
+        return np.ones(len(events), dtype=np.float32)
+    names = sorted(weights)
+    values = np.array([weights[name] for name in names], dtype=np.float32)
+    return values[np.asarray(pc.index_in(events, pa.array(names, type=pa.string())))]
+
+
+def shard_of(users: pa.Array, shards: int) -> npt.NDArray[np.int64]:
+    """Return the shard of each user, 0 to ``shards`` - 1, from a stable hash; int64 ``[n]``."""
+    return (hash_strings(users, _USER_SALT) % np.uint64(shards)).astype(np.int64)
+
+
+def split_by_shard(events: pa.Table, shards: int) -> list[tuple[int, pa.Table]]:
+    """Split events by the shard of their user; shards without events are left out, order inside is kept."""
+    users = events.column("user_id").combine_chunks().dictionary_encode()
+    by_row = shard_of(users.dictionary, shards)[np.asarray(users.indices)].astype(
+        np.int16 if shards < 2**15 else np.int64
+    )
+    order = np.argsort(by_row, kind="stable")
+    arranged = events.take(pa.array(order))
+    bounds = np.searchsorted(by_row[order], np.arange(shards + 1))
+    return [
+        (shard, arranged.slice(start, end - start))
+        for shard, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
+        if end > start
+    ]

@@ -1,0 +1,215 @@
+"""A shard: all events of a group of users, sorted and dictionary-coded, kept as files that are memory-mapped.
+
+Codes follow the order of the strings they stand for, so sorting by code is sorting by identifier.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recsys_cg.schema import events_schema
+
+__all__ = ["Shard", "build_shard"]
+
+_COMPACT_ROWS: Final = 4_000_000
+_UNITS_US: Final = (86_400_000_000, 3_600_000_000, 1_000_000, 1_000, 1)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Events of a group of users, ordered by user_id, time, item_id, and then by how the event is preferred.
+
+    Attributes:
+        users: string array, sorted; ``items`` and ``events`` likewise.
+        items: distinct item_ids.
+        events: distinct event types.
+        user: int32 ``[n]``, position in ``users``.
+        item: int32 ``[n]``, position in ``items``.
+        event: int32 ``[n]``, position in ``events``.
+        time_us: int64 ``[n]``.
+    """
+
+    users: pa.Array
+    items: pa.Array
+    events: pa.Array
+    user: npt.NDArray[np.int32]
+    item: npt.NDArray[np.int32]
+    event: npt.NDArray[np.int32]
+    time_us: npt.NDArray[np.int64]
+
+    def save(self, directory: Path) -> None:
+        """Write the shard below ``directory``, and beside it the sorted times as ``times.npy``."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in ("user", "item", "event", "time_us"):
+            np.save(directory / f"{name}.npy", getattr(self, name))
+        np.save(directory / "times.npy", np.sort(self.time_us))
+        for name in ("users", "items"):
+            table = pa.table({name: getattr(self, name)})
+            with pa.OSFile(str(directory / f"{name}.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+                out.write_table(table)
+        (directory / "events.json").write_text(json.dumps(self.events.to_pylist()), encoding="utf-8")
+
+    @classmethod
+    def open(cls, directory: Path) -> Shard:
+        """Map the shard that `save` wrote; nothing is read until it is used."""
+        numbers = {name: np.load(directory / f"{name}.npy", mmap_mode="r") for name in ("user", "item", "event")}
+        strings = {}
+        for name in ("users", "items"):
+            table = pa.ipc.open_file(pa.memory_map(str(directory / f"{name}.arrow"))).read_all()
+            strings[name] = table.column(name).combine_chunks()
+        events = json.loads((directory / "events.json").read_text(encoding="utf-8"))
+        times = np.load(directory / "time_us.npy", mmap_mode="r")
+        return cls(events=pa.array(events, type=pa.string()), time_us=times, **numbers, **strings)
+
+    @staticmethod
+    def open_times(directory: Path) -> npt.NDArray[np.int64]:
+        """Map the sorted times that `save` wrote."""
+        times: npt.NDArray[np.int64] = np.load(directory / "times.npy", mmap_mode="r")
+        return times
+
+    def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Shard:
+        """Return the shard with these of its rows, in this order, and all of its names."""
+        return Shard(
+            self.users, self.items, self.events, self.user[rows], self.item[rows], self.event[rows], self.time_us[rows]
+        )
+
+    def to_table(self) -> pa.Table:
+        """Return the rows as `recsys_cg.schema.events_schema`, weights aside (1)."""
+        columns = [
+            self.users.take(pa.array(self.user)),
+            self.items.take(pa.array(self.item)),
+            pa.array(self.time_us),
+            self.events.take(pa.array(self.event)),
+            pa.array(np.ones(len(self.user), dtype=np.float32)),
+        ]
+        return pa.table(columns, schema=events_schema)
+
+
+def build_shard(
+    tables: Iterable[pa.Table], *, max_user_events: int, dedupe: bool, weights: Mapping[str, float]
+) -> tuple[Shard, dict[str, int]]:
+    """Sort events, cap hot users, drop repeats; the result does not depend on the order of rows or tables.
+
+    Of each user the newest ``max_user_events`` rows are kept (by time, then item_id), counted before repeats are
+    dropped, so that the cap can be applied piecewise: however many events a robot has, memory holds at most about
+    four million rows more than what is kept. With ``dedupe``, one event of each (user, item, time) is kept: of the
+    greatest weight, then of the first name.
+
+    Args:
+        tables: events as `recsys_cg.schema.events_schema`.
+        max_user_events: at least 1.
+        dedupe: whether repeats are dropped.
+        weights: event type -> weight; may be empty.
+
+    Returns:
+        the shard, and the rows left out by reason (``max_user_events``, ``duplicate``).
+    """
+    held: list[pa.Table] = []
+    rows, limit, capped = 0, _COMPACT_ROWS, 0
+    for table in tables:
+        held.append(table)
+        rows += table.num_rows
+        if rows > limit:
+            shard, dropped = _cap(_sort(held, weights), max_user_events)
+            capped += dropped
+            held, rows = [shard.to_table()], len(shard.user)
+            limit = rows + _COMPACT_ROWS
+    shard, dropped = _cap(_sort(held, weights), max_user_events)
+    capped += dropped
+    repeats = 0
+    if dedupe:
+        is_repeat = _repeats(shard)
+        repeats = int(is_repeat.sum())
+        shard = shard.take(~is_repeat) if repeats else shard
+    counts = {"max_user_events": capped, "duplicate": repeats}
+    return shard, {reason: count for reason, count in counts.items() if count}
+
+
+def _cap(shard: Shard, most: int) -> tuple[Shard, int]:
+    ends = np.cumsum(np.bincount(shard.user, minlength=len(shard.users)))
+    from_end = ends[shard.user] - np.arange(len(shard.user))
+    kept = from_end <= most
+    dropped = int(len(kept) - kept.sum())
+    return (shard.take(kept) if dropped else shard), dropped
+
+
+def _repeats(shard: Shard) -> npt.NDArray[np.bool_]:
+    same = np.zeros(len(shard.user), dtype=bool)
+    for values in (shard.user, shard.time_us, shard.item):
+        equal = values[1:] == values[:-1]
+        same[1:] = equal if values is shard.user else same[1:] & equal
+    return same
+
+
+def _sort(tables: Sequence[pa.Table], weights: Mapping[str, float]) -> Shard:
+    table = pa.concat_tables(tables) if tables else events_schema.empty_table()
+    users, user = _encode(table.column("user_id"))
+    items, item = _encode(table.column("item_id"))
+    events, event = _encode(table.column("event"))
+    time_us = table.column("time_us").to_numpy()
+    names = events.to_pylist()
+    preferred = sorted(range(len(names)), key=lambda code: (-weights.get(names[code], 1.0), names[code]))
+    rank = np.empty(len(names), dtype=np.int32)
+    rank[preferred] = np.arange(len(names), dtype=np.int32)
+    ranked = rank[event] if len(names) > 1 else event
+    user, time_us, item, ranked = _sort_columns(user, time_us, item, ranked)
+    back = np.array(preferred, dtype=np.int32)
+    return Shard(users, items, events, user, item, back[ranked] if len(names) > 1 else ranked, time_us)
+
+
+def _encode(column: pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+    """Return the distinct strings, sorted, and each row's position among them."""
+    encoded = column.combine_chunks() if column.num_chunks < 2 else column
+    encoded = encoded.dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries()
+        names = encoded.chunk(0).dictionary
+        codes = np.concatenate([np.asarray(chunk.indices) for chunk in encoded.chunks])
+    else:
+        names, codes = encoded.dictionary, np.asarray(encoded.indices)
+    order = pc.sort_indices(names)
+    rank = np.empty(len(names), dtype=np.int32)
+    rank[np.asarray(order)] = np.arange(len(names), dtype=np.int32)
+    return names.take(order), rank[codes]
+
+
+_Columns = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]
+
+
+def _sort_columns(
+    user: npt.NDArray[np.int32],
+    time_us: npt.NDArray[np.int64],
+    item: npt.NDArray[np.int32],
+    rank: npt.NDArray[np.int32],
+) -> _Columns:
+    """Sort rows by (user, time, item, rank): as one packed integer where the four fit 63 bits, else by columns."""
+    if not len(user):
+        return user, time_us, item, rank
+    start = int(time_us.min())
+    offset = time_us - start
+    unit = next(unit for unit in _UNITS_US if unit == 1 or not (offset % unit).any())
+    offset //= unit
+    widths = [int(values.max()).bit_length() for values in (rank, item, offset, user)]
+    if sum(widths) > 63:
+        order = np.lexsort((rank, item, time_us, user))
+        return user[order], time_us[order], item[order], rank[order]
+    packed = user.astype(np.int64)
+    for values, width in zip((offset, item, rank), reversed(widths[:3]), strict=True):
+        packed <<= width
+        packed |= values
+    packed.sort()
+    columns = []
+    for width in widths:
+        columns.append(packed & ((1 << width) - 1))
+        packed >>= width
+    rank, item, user = (columns[at].astype(np.int32) for at in (0, 1, 3))
+    return user, columns[2] * unit + start, item, rank
