@@ -14,7 +14,7 @@ __all__ = ["IndexConfig", "ModelConfig", "NegativesConfig", "TrainingConfig"]
 class NegativesConfig(Section):
     """``[[model.negatives]]``: one declared source of negatives; several form a mixture."""
 
-    kind: Literal["in_batch", "uniform", "popularity", "cross_batch"]
+    kind: Literal["in_batch", "uniform", "popularity"]
     count: int = Field(512, ge=1, description="candidates drawn a step")
     alpha: float = Field(1.0, ge=0.0, le=2.0, description="popularity: q proportional to count^alpha")
 
@@ -28,15 +28,18 @@ class ModelConfig(Section):
 
     dim: int = Field(64, ge=2, le=1024)
     query_encoder: Literal["transformer", "recency", "mean"] = "transformer"
-    blocks: int = Field(2, ge=1, le=12)
+    blocks: int = Field(2, ge=1, le=12, description="transformer blocks; recency and mean have one mixing step")
     heads: int = Field(2, ge=1, le=16)
     dropout: float = Field(0.2, ge=0.0, lt=1.0)
     id_dropout: float = Field(0.1, ge=0.0, lt=1.0, description="share of training lookups that see content only")
     negatives: list[NegativesConfig] = Field(default_factory=_default_negatives, min_length=1)
-    correction: Literal["standard", "refined", "none"] = "standard"
+    correction: Literal["standard", "refined", "none"] = Field(
+        "refined", description="refined leaves the positive alone and is exact; standard corrects it too, as TFRS does"
+    )
     correction_strength: float = Field(1.0, ge=0.0, le=1.0, description="trades coverage for hits")
     mask_history: bool = Field(True, description="a user's own items are no negatives")
-    loss: Literal["softmax"] = "softmax"
+    loss: Literal["softmax", "symmetric", "sigmoid", "triplet", "margin"] = "softmax"
+    margin: float = Field(0.2, gt=0.0, le=2.0, description="triplet and margin: cosine by which the positive must lead")
     temperature: float = Field(0.07, gt=0.0, le=1.0)
     learn_temperature: bool = True
     temperature_min: float = Field(0.01, gt=0.0)
@@ -52,8 +55,16 @@ class ModelConfig(Section):
                 f"[temperature_min, temperature_max] = [{self.temperature_min}, {self.temperature_max}]"
             )
         kinds = [source.kind for source in self.negatives]
-        if kinds.count("in_batch") > 1 or kinds.count("cross_batch") > 1:
-            raise ValueError("in_batch and cross_batch may each be declared once")
+        if kinds.count("in_batch") > 1:
+            raise ValueError("in_batch may be declared once")
+        return self
+
+    @model_validator(mode="after")
+    def _correction_fits_the_loss(self) -> Self:
+        if self.loss in ("triplet", "margin") and self.correction != "none":
+            raise ValueError(f'loss = "{self.loss}" compares similarities and takes no correction: set "none"')
+        if self.loss == "sigmoid" and self.correction == "refined":
+            raise ValueError('loss = "sigmoid" corrects the positive too: set correction = "standard" or "none"')
         return self
 
 
@@ -72,6 +83,7 @@ class TrainingConfig(Section):
     deterministic: bool = Field(True, description="bit-equal weights for one seed on one machine")
     mixed_precision: bool = False
     jit_compile: bool = False
+    softmax_chunk: Positive = Field(4096, description="candidates scored at a time; bounds memory")
     min_effective_rank: float = Field(2.0, ge=1.0, description="below: collapsed")
     max_mean_similarity: float = Field(0.95, gt=0.0, le=1.0, description="above: collapsed")
 

@@ -1,0 +1,75 @@
+"""The item tower: an item's id and content, all linear, become one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recsys_cg.config import ModelConfig
+from recsys_cg.model.features import ContentFeature, column_name, is_embedded
+from recsys_cg.model.frameworks import keras, tf
+from recsys_cg.model.normalisation import l2_normalise
+
+__all__ = ["ItemTower"]
+
+
+class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
+    """Embed items as ``e = id_table[id_row] + sum over features of content``.
+
+    A list of entries contributes the sum of its embeddings over the square root of their number, so that a long list
+    does not drown a short one; floats contribute a linear map. Row 0 of the id table stands for every unknown item:
+    training looks it up in place of the own id in ``id_dropout`` of the cases, so it is learned as the id of an item
+    of which only the content is known.
+
+    Args:
+        config: dim and id_dropout.
+        features: the fitted content features.
+        items: number of items with an own id.
+    """
+
+    def __init__(self, config: ModelConfig, *, features: Sequence[ContentFeature], items: int) -> None:
+        super().__init__(name="item_tower")
+        self._features = tuple(features)
+        self._id_dropout = config.id_dropout
+        deviation = config.dim**-0.5
+        own = keras.initializers.RandomNormal(stddev=deviation)
+        self.id_table = self.add_weight("id_table", [items + 1, config.dim], initializer=own)
+        self._tables: dict[str, Any] = {}
+        for feature in self._features:
+            rows = feature.size if is_embedded(feature) else feature.width
+            spread = keras.initializers.RandomNormal(stddev=0.25 * deviation)
+            self._tables[column_name(feature)] = self.add_weight(
+                f"{feature.kind}_{feature.name}", [rows, config.dim], initializer=spread
+            )
+
+    def call(self, id_row: Any, content: Mapping[str, Any], seed: Any = None) -> Any:
+        """Embed items, not normalised.
+
+        Args:
+            id_row: int32 [n], 0 for an unknown item, r + 1 for the item of row r.
+            content: ``f_<name>`` -> int32 [n, max_values] or float32 [n, width].
+            seed: int32 [2] for id dropout; None: keep every id.
+
+        Returns:
+            float32 [n, dim].
+        """
+        if seed is not None and self._id_dropout > 0.0:
+            kept = tf.random.stateless_uniform(tf.shape(id_row), seed) >= self._id_dropout
+            id_row = tf.where(kept, id_row, 0)
+        embedded = tf.gather(self.id_table, id_row)
+        for feature in self._features:
+            name = column_name(feature)
+            add = _embed_entries if is_embedded(feature) else tf.linalg.matmul
+            embedded += add(content[name], self._tables[name])
+        return embedded
+
+    def vectors(self, id_row: Any, content: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return (vector of unit norm, history vector), both float32 [n, dim]."""
+        embedded = self.call(id_row, content)
+        return l2_normalise(embedded), embedded
+
+
+def _embed_entries(entries: Any, table: Any) -> Any:
+    present = tf.cast(entries > 0, tf.float32)
+    weight = present * tf.math.rsqrt(tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1.0))
+    return tf.reduce_sum(tf.gather(table, entries) * weight[..., None], axis=1)

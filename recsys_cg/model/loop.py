@@ -1,0 +1,173 @@
+"""The training loop: epochs, validation, early stopping, geometry, checkpoints and what is logged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsys_cg.config import TrainingConfig
+from recsys_cg.errors import NonFiniteError
+from recsys_cg.model.checkpoints import Checkpoints, TrainingState
+from recsys_cg.model.frameworks import tf
+from recsys_cg.model.geometry import GeometryProbe, refuse_collapse
+from recsys_cg.model.inputs import Sequences, batch_signature, steps_per_epoch, stream_epoch
+from recsys_cg.model.optimizer import build_optimizer
+from recsys_cg.model.two_tower import TwoTower
+from recsys_cg.model.validation import RecallProbe, encode_queries
+from recsys_cg.progress import Meter, meter, say
+
+__all__ = ["TrainingLoop"]
+
+_PROBE_PAIRS = 2048
+
+
+@dataclass
+class _Totals:
+    """Sums over the steps of an epoch."""
+
+    steps: int = 0
+    loss: float = 0.0
+    targets: float = 0.0
+    candidates: float = 0.0
+    masked: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, figures: Mapping[str, Any]) -> None:
+        self.steps += 1
+        for name in ("loss", "targets", "candidates", "masked"):
+            setattr(self, name, getattr(self, name) + float(figures[name]))
+
+    def record(self) -> dict[str, Any]:
+        steps = max(self.steps, 1)
+        return {
+            "loss": self.loss / steps,
+            "steps": self.steps,
+            "targets": int(self.targets),
+            "candidates": self.candidates / steps,
+            "masked": self.masked / steps,
+            "seconds": round(self.seconds, 3),
+            "examples_per_s": round(self.targets / self.seconds, 1) if self.seconds > 0 else 0.0,
+        }
+
+
+class TrainingLoop:
+    """Train ``network`` to its best validation recall.
+
+    Args:
+        network: the model, built.
+        sequences: the training events.
+        probe: validation queries; without any, the last epoch is the best.
+        counts: int64 [items], training events an item.
+        training: schedule and limits.
+        seed: of order and probes.
+    """
+
+    def __init__(
+        self,
+        network: TwoTower,
+        sequences: Sequences,
+        probe: RecallProbe,
+        counts: NDArray[np.int64],
+        *,
+        training: TrainingConfig,
+        seed: int,
+    ) -> None:
+        self._network, self._sequences, self._probe = network, sequences, probe
+        self._training, self._seed = training, seed
+        self._geometry = GeometryProbe(counts, seed=seed)
+        self._shape = (training.batch_sequences, training.row_length)
+        self._steps = steps_per_epoch(sequences, shape=self._shape)
+        network.compile(optimizer=build_optimizer(training, total_steps=training.epochs * self._steps))
+        network.build_weights(self._shape)
+        network.optimizer.build(network.trainable_variables)
+        self._step = tf.function(network.train_step, input_signature=[batch_signature(self._shape)])
+
+    def run(self, checkpoints: Path, *, fingerprint: str) -> TrainingState:
+        """Train until an end is reached, and leave the best epoch's weights in the network."""
+        saved = Checkpoints(checkpoints, self._network, self._network.optimizer)
+        state = saved.restore(fingerprint)
+        total = self._training.epochs * self._sequences.events
+        board = tf.summary.create_file_writer(str(checkpoints.with_name(f"{checkpoints.name}-tensorboard")))
+        with meter("training", total=total, unit="events") as shown:
+            shown.advance(state.epoch * self._sequences.events)
+            while not state.stopped:
+                record = self._train_epoch(state, shown)
+                self._measure(record, state)
+                saved.save(state, is_best=state.best_epoch == state.epoch)
+                _log(board, record)
+        board.close()
+        saved.restore_best(state)
+        say(f"training stopped: {state.stopped}")
+        return state
+
+    def _train_epoch(self, state: TrainingState, shown: Meter) -> dict[str, Any]:
+        totals = _Totals()
+        started = time.monotonic()
+        for batch in self._batches(state.epoch):
+            figures = {name: value.numpy() for name, value in self._step(batch).items()}
+            if not np.isfinite(figures["loss"]):
+                where = f"epoch {state.epoch + 1}, step {totals.steps + 1}"
+                self._network.check_finite(where)
+                raise NonFiniteError(f"{where}: the loss is {figures['loss']}; lower training.learning_rate")
+            totals.add(figures)
+            shown.advance(int((batch["segment"].numpy() >= 0).sum()), f"loss {totals.loss / totals.steps:.4f}")
+            totals.seconds = time.monotonic() - started
+            if self._out_of_time(state.seconds + totals.seconds):
+                break
+        state.epoch += 1
+        state.seconds += totals.seconds
+        return {"epoch": state.epoch, **totals.record()}
+
+    def _batches(self, epoch: int) -> Any:
+        def generate() -> Iterator[Mapping[str, NDArray[Any]]]:
+            return stream_epoch(self._sequences, shape=self._shape, seed=self._seed, epoch=epoch)
+
+        return tf.data.Dataset.from_generator(generate, output_signature=batch_signature(self._shape)).prefetch(2)
+
+    def _out_of_time(self, seconds: float) -> bool:
+        return self._training.max_minutes is not None and seconds >= 60.0 * self._training.max_minutes
+
+    def _measure(self, record: dict[str, Any], state: TrainingState) -> None:
+        """Add recall, geometry and temperature to ``record``, and decide whether training ends."""
+        network, training = self._network, self._training
+        network.check_finite(f"after epoch {state.epoch}")
+        vectors, embedded = network.encode_items()
+        recall = self._probe.recall(network, vectors, embedded) if self._probe.size else None
+        record["temperature"] = float(network.task.temperature.value().numpy())
+        record["validation_recall"] = recall
+        record["geometry"] = self._measure_geometry(embedded)
+        state.epochs.append(record)
+        if record["geometry"] is not None:
+            refuse_collapse(record["geometry"], training, dim=vectors.shape[1], items=len(vectors), epoch=state.epoch)
+        if recall is None or recall > state.best_recall:
+            state.best_epoch, state.best_recall = state.epoch, -1.0 if recall is None else recall
+        if state.epoch >= training.epochs:
+            state.stopped = f"all {training.epochs} epochs are done"
+        elif state.epoch - state.best_epoch >= training.patience:
+            state.stopped = f"no better validation recall in {training.patience} epochs"
+        elif self._out_of_time(state.seconds):
+            state.stopped = f"max_minutes = {training.max_minutes:g} is reached"
+        shown = "" if recall is None else f", validation recall@{training.validation_k} {recall:.4f}"
+        say(f"epoch {state.epoch}: loss {record['loss']:.4f}{shown}, {record['examples_per_s']:,.0f} examples/s")
+
+    def _measure_geometry(self, embedded: NDArray[np.float32]) -> dict[str, float] | None:
+        pairs = min(self._probe.size, _PROBE_PAIRS)
+        if pairs == 0 or len(embedded) < 2:
+            return None
+        queries = encode_queries(self._network, self._probe.arrays, embedded, slice(0, pairs))
+        return self._geometry.measure(queries, self._probe.targets.first()[:pairs], embedded)
+
+
+def _log(board: Any, record: Mapping[str, Any]) -> None:
+    flat = {**record, **{f"geometry/{name}": value for name, value in (record["geometry"] or {}).items()}}
+    with board.as_default(step=record["epoch"]):
+        for name, value in flat.items():
+            if isinstance(value, int | float) and name != "epoch":
+                tf.summary.scalar(name, float(value))
+    board.flush()

@@ -1,0 +1,177 @@
+"""Query towers: a history of item vectors, time gaps and event types becomes one unit vector at every position.
+
+Every position of a sequence is encoded in one pass: the output at position p has seen positions 0 .. p of the same
+segment and nothing else. In training, segments are users packed end to end in one row; when serving, the row is one
+user's history and the answer is the output at its last position.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from recsys_cg.config import ModelConfig
+from recsys_cg.model.frameworks import keras, tf
+from recsys_cg.model.normalisation import l2_normalise, rms_normalise
+
+__all__ = ["GAP_LEVELS", "QueryTower", "gap_levels", "stateless_dropout"]
+
+GAP_LEVELS: Final = 32
+"""Levels of the time gap: level k is 2^k - 1 seconds, the last one 68 years."""
+
+_MASKED: Final = -1e9
+
+
+def gap_levels(gap_s: Any) -> Any:
+    """Spread gaps over levels: hat functions around ``log2(1 + gap_s)``, so that the embedding is continuous.
+
+    Args:
+        gap_s: float32 [...], seconds, >= 0.
+
+    Returns:
+        float32 [..., GAP_LEVELS], two neighbours at most above zero, summing to one.
+    """
+    level = tf.minimum(tf.math.log1p(gap_s) * (1.0 / float(np.log(2.0))), GAP_LEVELS - 1.0)
+    return tf.nn.relu(1.0 - tf.abs(level[..., None] - tf.range(GAP_LEVELS, dtype=tf.float32)))
+
+
+def stateless_dropout(values: Any, rate: float, seed: Any, place: int) -> Any:
+    """Drop ``rate`` of ``values`` as a pure function of ``seed`` (int32 [2]) and ``place``; None: drop nothing."""
+    if seed is None or rate == 0.0:
+        return values
+    folded = tf.random.experimental.stateless_fold_in(seed, place)
+    return tf.nn.experimental.stateless_dropout(values, rate=rate, seed=folded)
+
+
+class QueryTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
+    """Encode histories; see the module's docstring.
+
+    Args:
+        config: encoder kind, dim, blocks, heads, dropout.
+        events: number of event types.
+        max_length: longest row, in positions.
+        dtype: Keras dtype or mixed-precision policy; None: float32.
+    """
+
+    def __init__(self, config: ModelConfig, *, events: int, max_length: int, dtype: Any = None) -> None:
+        super().__init__(name="query_tower", dtype=dtype)
+        self._dropout = config.dropout
+        self._max_length = max_length
+        width = config.dim
+        self._event = self.add_weight("event", [events, width], initializer=_normal(0.02))
+        self._gap = self.add_weight("gap", [GAP_LEVELS, width], initializer=_normal(0.02))
+        self._empty = self.add_weight("empty", [width], initializer=_normal(1.0))
+        self._scale = self.add_weight("scale", [width], initializer="ones")
+        self._mixers = [
+            Block(config, max_length=max_length, dtype=dtype, name=f"block_{index}")
+            for index in range(config.blocks if config.query_encoder == "transformer" else 1)
+        ]
+        self._out = keras.layers.Dense(width, use_bias=False, dtype=dtype, name="out")
+
+    def call(self, history: Any, gap_s: Any, event: Any, segment: Any = None, seed: Any = None) -> Any:
+        """Encode every position.
+
+        Args:
+            history: float32 [rows, length, dim], history vectors.
+            gap_s: float32 [rows, length], seconds to the next event, or to the query; 0 among tied events.
+            event: int32 [rows, length], event codes.
+            segment: int32 [rows, length], positions see their own segment only; None: the row is one segment.
+            seed: int32 [2] for dropout; None: no dropout.
+
+        Returns:
+            float32 [rows, length, dim], unit norm.
+        """
+        dtype = self.compute_dtype
+        tokens = tf.cast(history, dtype) + tf.gather(tf.cast(self._event, dtype), event)
+        tokens += tf.linalg.matmul(tf.cast(gap_levels(gap_s), dtype), tf.cast(self._gap, dtype))
+        hidden = stateless_dropout(tokens, self._dropout, seed, 0)
+        visible = _visible(tf.shape(history)[1], segment)
+        for index, mixer in enumerate(self._mixers):
+            hidden = mixer(hidden, visible, seed=seed, place=10 * (index + 1))
+        return l2_normalise(self._out(rms_normalise(hidden, self._scale)))
+
+    def empty(self) -> Any:
+        """Return the query of an empty history, float32 [dim], unit norm."""
+        return l2_normalise(self._empty)
+
+    def encode_last(self, history: Any, gap_s: Any, event: Any, length: Any) -> Any:
+        """Encode left-aligned histories of ``length`` int32 [rows] positions, 0 .. length of the row: [rows, dim]."""
+        outputs = self.call(history, gap_s, event)
+        last = tf.one_hot(length - 1, tf.shape(history)[1], dtype=tf.float32)
+        picked = tf.linalg.matmul(last[:, None, :], outputs)[:, 0, :]
+        is_empty = tf.cast(tf.equal(length, 0), tf.float32)[:, None]
+        return picked * (1.0 - is_empty) + self.empty() * is_empty
+
+
+class Block(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
+    """Mix positions, then transform each: pre-normalised, residual.
+
+    The transformer mixes by multi-head attention with a learned bias per head and distance (Raffel et al. 2020);
+    ``recency`` by that bias alone, so the weight of an event depends on how many events came after it; ``mean`` by
+    equal weights.
+    """
+
+    def __init__(self, config: ModelConfig, *, max_length: int, dtype: Any, name: str) -> None:
+        super().__init__(name=name, dtype=dtype)
+        width, self._heads = config.dim, config.heads
+        self._kind = config.query_encoder
+        self._dropout = config.dropout
+        self._max_length = max_length
+        self._mix_scale = self.add_weight("mix_scale", [width], initializer="ones")
+        self._feed_scale = self.add_weight("feed_scale", [width], initializer="ones")
+        if self._kind != "mean":
+            self._bias = self.add_weight("distance_bias", [self._heads, max_length], initializer="zeros")
+        if self._kind == "transformer":
+            self._query_key = keras.layers.Dense(2 * width, use_bias=False, dtype=dtype, name="query_key")
+        self._value = keras.layers.Dense(width, use_bias=False, dtype=dtype, name="value")
+        self._merge = keras.layers.Dense(width, use_bias=False, dtype=dtype, name="merge")
+        self._up = keras.layers.Dense(4 * width, dtype=dtype, name="up")
+        self._down = keras.layers.Dense(width, dtype=dtype, name="down")
+
+    def call(self, hidden: Any, visible: Any, seed: Any = None, place: int = 0) -> Any:
+        """Transform [rows, length, dim]; position i sees j where ``visible`` [rows or 1, 1, length, length] is true."""
+        mixed = self._mix(rms_normalise(hidden, self._mix_scale), visible)
+        hidden += stateless_dropout(mixed, self._dropout, seed, place)
+        fed = self._down(tf.nn.gelu(self._up(rms_normalise(hidden, self._feed_scale)), approximate=True))
+        return hidden + stateless_dropout(fed, self._dropout, seed, place + 1)
+
+    def _mix(self, hidden: Any, visible: Any) -> Any:
+        shape = tf.shape(hidden)
+        rows, length, width = shape[0], shape[1], hidden.shape[-1]
+        size = width // self._heads
+        value = _split_heads(self._value(hidden), rows, length, self._heads, size)
+        scores = tf.zeros([1, 1, 1, 1], hidden.dtype)
+        if self._kind == "transformer":
+            query, key = tf.split(self._query_key(hidden), 2, axis=-1)
+            query = _split_heads(query, rows, length, self._heads, size) * (size**-0.5)
+            key = _split_heads(key, rows, length, self._heads, size)
+            scores = tf.linalg.matmul(query, key, transpose_b=True)
+        if self._kind != "mean":
+            scores += tf.cast(self._distance_bias(length), hidden.dtype)[None]
+        scores = tf.where(visible, tf.cast(scores, tf.float32), _MASKED)
+        shares = tf.cast(tf.nn.softmax(scores, axis=-1), hidden.dtype)
+        shares = tf.broadcast_to(shares, [rows, self._heads, length, length]) if self._kind != "transformer" else shares
+        mixed = tf.transpose(tf.linalg.matmul(shares, value), [0, 2, 1, 3])
+        return self._merge(tf.reshape(mixed, [rows, length, width]))
+
+    def _distance_bias(self, length: Any) -> Any:
+        places = tf.range(length)
+        distance = tf.maximum(places[:, None] - places[None, :], 0)
+        return tf.gather(self._bias, distance, axis=1)
+
+
+def _split_heads(values: Any, rows: Any, length: Any, heads: int, size: int) -> Any:
+    return tf.transpose(tf.reshape(values, [rows, length, heads, size]), [0, 2, 1, 3])
+
+
+def _visible(length: Any, segment: Any) -> Any:
+    places = tf.range(length)
+    causal = (places[None, :] <= places[:, None])[None, None]
+    if segment is None:
+        return causal
+    return causal & tf.equal(segment[:, None, :, None], segment[:, None, None, :])
+
+
+def _normal(deviation: float) -> Any:
+    return keras.initializers.RandomNormal(stddev=deviation)

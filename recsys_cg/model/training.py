@@ -1,0 +1,166 @@
+"""Train a two-tower encoder on a dataset directory and export it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from recsys_cg.artifacts import digest_json
+from recsys_cg.config import ModelConfig, TrainingConfig
+from recsys_cg.data.dataset import Dataset
+from recsys_cg.errors import DataError
+from recsys_cg.model.checkpoints import TrainingState
+from recsys_cg.model.export import export_item_tower, export_query_tower, write_contract, write_item_tables
+from recsys_cg.model.features import content_arrays
+from recsys_cg.model.frameworks import keras, tf
+from recsys_cg.model.inputs import Sequences
+from recsys_cg.model.loop import TrainingLoop
+from recsys_cg.model.two_tower import Catalogue, TwoTower
+from recsys_cg.model.validation import RecallProbe
+from recsys_cg.progress import say
+from recsys_cg.schema import EncoderFiles
+
+__all__ = ["load_catalogue", "train_encoder"]
+
+
+def train_encoder(
+    dataset: Path,
+    directory: Path,
+    *,
+    model: ModelConfig,
+    training: TrainingConfig,
+    seed: int,
+    checkpoints: Path,
+) -> dict[str, Any]:
+    """Train on a dataset directory and write the encoder files.
+
+    Process-wide effects: Python's, NumPy's and TensorFlow's global seeds are set, and with ``training.deterministic``
+    TensorFlow's op determinism is switched on and stays on.
+
+    Args:
+        dataset: a dataset directory.
+        directory: an existing empty directory that receives the encoder.
+        model: towers, negatives, correction, loss.
+        training: schedule and limits.
+        seed: of initial weights, order, negatives and dropout.
+        checkpoints: directory outside ``directory`` for the state of the training; a killed training that is started
+            again with the same arguments goes on from its last whole epoch and reaches the same weights.
+
+    Returns:
+        ``dim``, ``best_epoch``, ``validation_recall`` (None without validation queries), ``parameters``, ``events``,
+        ``max_history``.
+
+    Raises:
+        DataError: the dataset holds no item or no training event, or its content does not fit its features.
+        NonFiniteError: a feature, the loss or a weight is NaN or infinite.
+        RepresentationCollapseError: the item embeddings lost their geometry.
+    """
+    data = Dataset.open(dataset)
+    catalogue = load_catalogue(data)
+    sequences = Sequences.from_tables(data.iter_sequences())
+    if training.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    keras.utils.set_random_seed(seed)
+    network = TwoTower(
+        model,
+        training,
+        catalogue,
+        events=max(len(data.events), 1),
+        max_length=max(training.row_length, data.max_history),
+        seed=seed,
+    )
+    probe = RecallProbe(
+        data.queries("validation"),
+        max_history=data.max_history,
+        k=training.validation_k,
+        most=training.validation_queries,
+        seed=seed,
+    )
+    fingerprint = digest_json(
+        {"dataset": data.manifest.digest, "model": model.model_dump(), "training": training.model_dump(), "seed": seed}
+    )
+    loop = TrainingLoop(network, sequences, probe, catalogue.counts, training=training, seed=seed)
+    state = loop.run(checkpoints, fingerprint=fingerprint)
+    _export(network, data, catalogue, directory, model=model)
+    _write_record(directory, state, model=model, training=training, parameters=network.parameters)
+    recall = state.best_recall if probe.size else None
+    say(f"encoder of epoch {state.best_epoch}" + ("" if recall is None else f", validation recall {recall:.4f}"))
+    return {
+        "dim": model.dim,
+        "best_epoch": state.best_epoch,
+        "validation_recall": recall,
+        "parameters": network.parameters,
+        "events": list(data.events),
+        "max_history": data.max_history,
+    }
+
+
+def load_catalogue(data: Dataset) -> Catalogue:
+    """Read the item table: counts, content and identities.
+
+    Raises:
+        DataError: there is no item, or a content column does not fit its feature.
+        NonFiniteError: a content value is NaN or infinite.
+    """
+    items = data.items
+    if items.num_rows == 0:
+        raise DataError("the dataset holds no item; look at its rejects and filters")
+    return Catalogue(
+        counts=np.asarray(items["train_count"].combine_chunks(), dtype=np.int64),
+        features=data.features.features,
+        content=content_arrays(data.features.features, items),
+        identity=_identities(items),
+    )
+
+
+def _identities(items: pa.Table) -> NDArray[np.int32]:
+    """Give items of equal title and content the identity of the first of them; items without a title stay alone."""
+    frame = pd.DataFrame({"title": items["title"].to_pandas(), "content": items["content_digest"].to_pandas()})
+    rows = pd.Series(np.arange(len(frame), dtype=np.int32))
+    first = rows.groupby([frame["title"], frame["content"]], dropna=True).transform("min")
+    titled = frame["title"].notna() & (frame["title"] != "")
+    return np.where(titled, first.fillna(-1), rows).astype(np.int32)
+
+
+def _export(network: TwoTower, data: Dataset, catalogue: Catalogue, directory: Path, *, model: ModelConfig) -> None:
+    export_query_tower(network.query_tower, directory, dim=model.dim, max_history=data.max_history)
+    export_item_tower(network.item_tower, catalogue.features, directory)
+    write_item_tables(directory, data.items, data.features.to_json())
+    write_contract(
+        directory,
+        {
+            "dim": model.dim,
+            "history_dim": model.dim,
+            "max_history": data.max_history,
+            "events": list(data.events),
+            "normalisation": "l2",
+            "query_encoder": model.query_encoder,
+            "temperature": float(network.task.temperature.value().numpy()),
+        },
+    )
+
+
+def _write_record(
+    directory: Path, state: TrainingState, *, model: ModelConfig, training: TrainingConfig, parameters: int
+) -> None:
+    record = {
+        "schema": 1,
+        "negatives": [source.model_dump(mode="json") for source in model.negatives],
+        "correction": {"form": model.correction, "strength": model.correction_strength},
+        "loss": model.loss,
+        "mask_history": model.mask_history,
+        "model": model.model_dump(mode="json"),
+        "training": training.model_dump(mode="json"),
+        "parameters": parameters,
+        "best_epoch": state.best_epoch,
+        "stopped": state.stopped,
+        "epochs": state.epochs,
+    }
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    (directory / EncoderFiles.TRAINING).write_text(text + "\n", encoding="utf-8")
