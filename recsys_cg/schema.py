@@ -33,6 +33,7 @@ class DatasetFiles:
     ITEMS: Final = "items.parquet"
     SEQUENCES: Final = "sequences"
     QUERIES: Final = "queries"
+    HISTORIES: Final = "histories"
     REJECTS: Final = "rejects"
     IMPRESSIONS: Final = "impressions"
     FEATURES: Final = "features.json"

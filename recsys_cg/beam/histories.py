@@ -70,6 +70,8 @@ class WriteHistories(beam.DoFn):
             compression="zstd",
             write_statistics=False,
         )
+        if self._config.serving.histories:
+            self._write_histories(timeline, number)
         counts = {"train_events": _values(sequences.column("item_rows"))}
         spans = {
             "validation": (windows.validation_from_us, windows.test_from_us),
@@ -88,6 +90,12 @@ class WriteHistories(beam.DoFn):
         return Timeline(
             shard.users, shard.user, shard.time_us, rows[shard.item], codes[shard.event], weights[shard.event]
         )
+
+    def _write_histories(self, timeline: Timeline, number: int) -> None:
+        """Write all that is known of each user, whatever the window: what the service will answer from."""
+        everything = training_sequences(timeline, np.ones(len(timeline.user), dtype=np.bool_))
+        path = part_path(self._directory, DatasetFiles.HISTORIES, number)
+        pq.write_table(everything, path, compression="zstd", write_statistics=False)
 
     def _write_queries(self, timeline: Timeline, number: int, split: str, start: int, end: int) -> int:
         path = part_path(self._directory, f"{DatasetFiles.QUERIES}/{split}", number)

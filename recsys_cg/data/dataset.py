@@ -63,6 +63,15 @@ class Dataset:
         """Return all training sequences as `recsys_cg.schema.sequences_schema`."""
         return pa.concat_tables(list(self.iter_sequences()))
 
+    def iter_histories(self) -> Iterator[pa.Table]:
+        """Yield all that is known of each user, one table a shard, as `recsys_cg.schema.sequences_schema`.
+
+        Unlike the training sequences these reach to the last event of the log. A dataset built with
+        ``serving.histories = false`` has none.
+        """
+        for path in self._parts(DatasetFiles.HISTORIES):
+            yield _read(path)
+
     def queries(self, split: str) -> pa.Table:
         """Return the evaluation queries of ``"validation"`` or ``"test"`` as `recsys_cg.schema.queries_schema`."""
         return pa.concat_tables([_read(path) for path in self._parts(f"{DatasetFiles.QUERIES}/{split}")])

@@ -23,6 +23,7 @@ def key_of(project: Project) -> StageKey:
             inputs[name] = fingerprint(source.path, source.format)
             del sections[name]["path"]  # the contents count, not the place
     del sections["dataset"]["runner"]  # nor does the engine
+    sections["histories"] = config.serving.histories
     return StageKey("dataset", inputs, sections)
 
 
@@ -31,9 +32,8 @@ def build(project: Project, runner: Sequence[str] = ()) -> Stage:
 
     Args:
         project: the project at work.
-        runner: Beam flags, e.g. ``["--runner=FlinkRunner"]``; they win over ``dataset.runner``.
+        runner: Beam flags behind those of ``dataset.runner``, e.g. ``["--runner=FlinkRunner"]``.
     """
     from recsys_cg.beam.dataset import build_dataset
 
-    flags = list(runner) or project.config.dataset.runner
-    return project.build(key_of(project), lambda directory: build_dataset(project.config, directory, runner=flags))
+    return project.build(key_of(project), lambda directory: build_dataset(project.config, directory, runner=runner))
