@@ -28,6 +28,10 @@ class Popularity:
         """Return the distinct ``rows``, most popular first."""
         return self._order[np.unique(self._rank[rows])]
 
+    def top_rows(self, k: int) -> NDArray[np.int32]:
+        """Return int32 [<= k], the most popular rows of all."""
+        return self._order[:k]
+
     def top(
         self,
         k: int,

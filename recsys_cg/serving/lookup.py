@@ -19,7 +19,7 @@ from recsys_cg.serving.answer import Answer, Candidate, Fallback, Reason, Reques
 from recsys_cg.serving.inputs import History, HistoryEntry, history_inputs, parse_time, read_history
 from recsys_cg.serving.release import Release
 
-__all__ = ["CandidateLookup"]
+__all__ = ["CandidateLookup", "resolve_release"]
 
 _US = 1_000_000
 _FEW_UNAVAILABLE = 256
@@ -39,6 +39,22 @@ class _Plan:
     allow: NDArray[np.int32] | None
     available: NDArray[np.bool_] | None
     explain: int
+
+
+def resolve_release(path: str | Path) -> Path:
+    """Return ``path`` when it is a release directory, or the one that CURRENT names when it is a store.
+
+    Raises:
+        StoreError: it is neither, or nothing is published in the store.
+        ReleaseNotFoundError: CURRENT names a release that is not there.
+    """
+    if "://" not in str(path) and (Path(path) / MANIFEST).is_file():
+        return Path(path)
+    store = Store(path)
+    name = store.current()
+    if name is None:
+        raise StoreError(f"{path} is neither a release nor a store with a published release")
+    return store.path_of(name)
 
 
 class CandidateLookup:
@@ -71,14 +87,7 @@ class CandidateLookup:
             ReleaseNotFoundError: CURRENT names a release that is not there.
             ArtifactError, MetricMismatchError: the release cannot be trusted; see `Release.open`.
         """
-        path = Path(path) if "://" not in str(path) else path
-        if isinstance(path, Path) and (path / MANIFEST).is_file():
-            return cls(Release.open(path, verify_files=verify_files, interpreters=interpreters))
-        store = Store(path)
-        name = store.current()
-        if name is None:
-            raise StoreError(f"{path} is neither a release nor a store with a published release")
-        return cls(Release.open(store.path_of(name), verify_files=verify_files, interpreters=interpreters))
+        return cls(Release.open(resolve_release(path), verify_files=verify_files, interpreters=interpreters))
 
     def candidates(
         self,

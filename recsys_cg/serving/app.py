@@ -1,0 +1,100 @@
+"""The HTTP service as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from recsys_cg import __version__
+from recsys_cg.config import ServingConfig
+from recsys_cg.errors import EnvironmentMismatchError
+from recsys_cg.serving.batching import Batcher
+from recsys_cg.serving.follower import Follower
+from recsys_cg.serving.messages import RequestModels
+from recsys_cg.serving.metrics import Metrics
+
+try:
+    from fastapi import FastAPI
+except ImportError as error:  # pragma: no cover - a property of the installation
+    raise EnvironmentMismatchError("the service needs more packages: pip install 'recsys-cg[serve]'") from error
+
+from recsys_cg.serving.description import PATHS, add_routes
+from recsys_cg.serving.gatehouse import Gatehouse
+from recsys_cg.serving.problems import add_handlers
+from recsys_cg.serving.routes import Endpoints
+
+__all__ = ["create_app"]
+
+_logger = logging.getLogger(__name__)
+_MICRO_BATCH = 32
+_DESCRIPTION = (
+    "Candidates for a ranking service. A similarity is a dot product of unit vectors, not a probability. Every answer "
+    "names the release that all of it comes from."
+)
+
+
+def create_app(store: str | Path, config: ServingConfig, token: str | None = None) -> FastAPI:
+    """Return the service over ``store``; it loads the published release when it starts and follows the store.
+
+    Args:
+        store: a store, or a release directory, which then is the only one served. When nothing can be loaded the
+            service starts all the same, says so at ``/readyz``, and goes on looking.
+        config: limits and how often CURRENT is looked at.
+        token: bearer token that ``/v1/*`` and ``/metrics`` ask for; None for none.
+    """
+    metrics, follower = Metrics(), Follower(store)
+    batcher = Batcher(
+        lambda: follower.lookup,
+        most=_MICRO_BATCH,
+        waiting=config.max_waiting,
+        deadline_s=config.deadline_ms / 1000,
+        observe=metrics.observe_answers,
+    )
+    app = FastAPI(
+        title="recsys-cg",
+        version=__version__,
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lambda _: _live(follower, batcher, metrics, config.reload_seconds),
+    )
+    add_routes(app, Endpoints(config, RequestModels.of(config), follower, batcher, metrics))
+    add_handlers(app, metrics)
+    app.add_middleware(Gatehouse, config=config, metrics=metrics, token=token, paths=PATHS)
+    return app
+
+
+@asynccontextmanager
+async def _live(follower: Follower, batcher: Batcher, metrics: Metrics, every_s: float) -> AsyncIterator[None]:
+    await _look(follower, metrics)
+    tasks = [asyncio.create_task(batcher.run()), asyncio.create_task(_follow(follower, metrics, every_s))]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def _follow(follower: Follower, metrics: Metrics, every_s: float) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        await _look(follower, metrics)
+
+
+async def _look(follower: Follower, metrics: Metrics) -> None:
+    before, refused = follower.lookup, follower.refusal
+    await asyncio.to_thread(follower.check)
+    after, refusal = follower.lookup, follower.refusal
+    if after is not None and after is not before:
+        metrics.reloads.inc()
+        previous = before.release.name if before is not None else None
+        metrics.observe_release(after.release.name, after.release.manifest.created, previous)
+    if refusal is not None and refusal is not refused:
+        metrics.reload_failures.inc()
+    metrics.broken.set(0 if refusal is None else 1)

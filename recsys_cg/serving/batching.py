@@ -1,0 +1,176 @@
+"""Answer requests of many connections together, and refuse what would only wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from recsys_cg.errors import SearchError
+from recsys_cg.serving.answer import Answer, Request
+from recsys_cg.serving.lookup import CandidateLookup
+
+__all__ = ["Batcher", "DeadlineError", "NotReadyError", "OverloadedError"]
+
+
+class OverloadedError(Exception):
+    """As many lookups wait as may."""
+
+
+class DeadlineError(Exception):
+    """The lookup waited longer than it may."""
+
+
+class NotReadyError(Exception):
+    """No release is loaded."""
+
+
+@dataclass(eq=False)
+class _Job:
+    weight: int
+    deadline: float
+    done: asyncio.Future[Any]
+    requests: Sequence[Request] = ()
+    render: Callable[[Sequence[Answer]], bytes] | None = None
+    call: Callable[[CandidateLookup], bytes] | None = None
+    result: bytes | Exception | None = None
+
+
+class Batcher:
+    """Run lookups in one thread, those that wait together as one batch.
+
+    Nothing is held back to fill a batch: while one is answered the next one gathers, so batches grow with load. All
+    parts of one answer come from one release, the one that serves when the batch starts.
+
+    Args:
+        lookup: returns the lookup that serves now, or None.
+        most: requests of one batch, at least 1.
+        waiting: requests that may wait; a larger job is taken only when none waits.
+        deadline_s: how long a request may wait.
+        observe: told the answers of each batch, in the thread.
+    """
+
+    def __init__(
+        self,
+        lookup: Callable[[], CandidateLookup | None],
+        *,
+        most: int,
+        waiting: int,
+        deadline_s: float,
+        observe: Callable[[Sequence[Answer]], None],
+    ) -> None:
+        self._lookup = lookup
+        self._most, self._most_waiting, self._deadline_s = most, waiting, deadline_s
+        self._observe = observe
+        self._jobs: deque[_Job] = deque()
+        self._waiting = 0
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "lookup")
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait now."""
+        return self._waiting
+
+    async def ask(self, requests: Sequence[Request], render: Callable[[Sequence[Answer]], bytes]) -> bytes:
+        """Answer ``requests`` from one release and return them as ``render`` writes them.
+
+        Raises:
+            OverloadedError, DeadlineError, NotReadyError: it was not tried.
+            RecsysError: what the lookup raised.
+        """
+        return await self._submit(len(requests), requests=requests, render=render)
+
+    async def call(self, function: Callable[[CandidateLookup], bytes]) -> bytes:
+        """Run ``function`` with the lookup, in turn with everything else; raises as `ask`."""
+        return await self._submit(1, call=function)
+
+    async def _submit(self, weight: int, **what: Any) -> bytes:
+        if self._lookup() is None:
+            raise NotReadyError
+        if self._waiting and self._waiting + weight > self._most_waiting:
+            raise OverloadedError
+        loop = asyncio.get_running_loop()
+        job = _Job(weight, time.monotonic() + self._deadline_s, loop.create_future(), **what)
+        self._jobs.append(job)
+        self._waiting += weight
+        self._wake.set()
+        result: bytes = await job.done
+        return result
+
+    async def run(self) -> None:
+        """Answer what is asked, until cancelled."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while jobs := self._gather():
+                    await loop.run_in_executor(self._thread, self._work, jobs)
+                    for job in jobs:
+                        _settle(job)
+        finally:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _gather(self) -> list[_Job]:
+        jobs: list[_Job] = []
+        weight = 0
+        now = time.monotonic()
+        while self._jobs and (not jobs or weight + self._jobs[0].weight <= self._most):
+            job = self._jobs.popleft()
+            self._waiting -= job.weight
+            if job.done.done():
+                continue
+            if job.deadline < now:
+                job.result = DeadlineError()
+                _settle(job)
+                continue
+            jobs.append(job)
+            weight += job.weight
+        return jobs
+
+    def _work(self, jobs: Sequence[_Job]) -> None:
+        """Fill in the result of each job; runs in the thread and never raises."""
+        lookup = self._lookup()
+        if lookup is None:
+            for job in jobs:
+                job.result = NotReadyError()
+            return
+        asked = [job for job in jobs if job.call is None]
+        if not self._answer(lookup, asked) and len(asked) > 1:
+            for job in asked:  # one request was at fault: answer each alone
+                self._answer(lookup, [job])
+        for job in jobs:
+            if job.call is not None:
+                try:
+                    job.result = job.call(lookup)
+                except Exception as error:  # noqa: BLE001, RUF100 - handed to the one who asked
+                    job.result = error
+
+    def _answer(self, lookup: CandidateLookup, jobs: Sequence[_Job]) -> bool:
+        try:
+            answers = lookup.candidates_batch([request for job in jobs for request in job.requests])
+            start = 0
+            for job in jobs:
+                if job.render is not None:
+                    job.result = job.render(answers[start : start + len(job.requests)])
+                start += len(job.requests)
+        except Exception as error:  # noqa: BLE001, RUF100 - handed to those who asked
+            for job in jobs:
+                job.result = error
+            return False
+        self._observe(answers)
+        return True
+
+
+def _settle(job: _Job) -> None:
+    if job.done.done():
+        return
+    if isinstance(job.result, bytes):
+        job.done.set_result(job.result)
+    else:
+        job.done.set_exception(job.result or SearchError("the lookup gave no answer"))

@@ -1,0 +1,119 @@
+"""Run the HTTP service: processes, socket, signals, logs."""
+
+from __future__ import annotations
+
+import logging
+import logging.config
+import os
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from recsys_cg.config import ServingConfig
+from recsys_cg.errors import ConfigError, EnvironmentMismatchError, StoreError
+from recsys_cg.serving.app import create_app
+from recsys_cg.serving.logs import logging_config
+from recsys_cg.serving.lookup import resolve_release
+
+try:
+    import uvicorn
+    from uvicorn.supervisors import Multiprocess
+except ImportError as error:  # pragma: no cover - a property of the installation
+    raise EnvironmentMismatchError("the service needs more packages: pip install 'recsys-cg[serve]'") from error
+
+__all__ = ["make_app", "serve"]
+
+_logger = logging.getLogger(__name__)
+_STORE, _CONFIG = "RECSYS_CG_SERVE_STORE", "RECSYS_CG_SERVE_CONFIG"
+_METRICS = "PROMETHEUS_MULTIPROC_DIR"
+_DRAIN_S = 10
+_SHORTEST_TOKEN = 16
+
+
+def serve(store: str | Path, config: ServingConfig, *, workers: int = 1) -> None:
+    """Serve ``store`` until SIGTERM or SIGINT, then finish what is under way, for 10 s at most.
+
+    Each worker process has its own copy of nothing but the index and the encoder: vectors and stored histories are
+    memory-mapped and shared. A worker that dies is started again.
+
+    Args:
+        store: a store with a published release, or a release directory.
+        config: address, limits; ``token_env`` names the environment variable that holds the bearer token.
+        workers: processes, at least 1.
+
+    Raises:
+        StoreError, ReleaseNotFoundError: there is nothing to serve.
+        ConfigError: the token's variable is not set or is too short, or the address cannot be bound.
+    """
+    resolve_release(store)
+    _read_token(config)
+    logging.config.dictConfig(logging_config())
+    os.environ[_STORE], os.environ[_CONFIG] = str(store), config.model_dump_json()
+    with ExitStack() as stack:
+        if workers > 1:
+            os.environ[_METRICS] = stack.enter_context(tempfile.TemporaryDirectory(prefix="recsys-cg-metrics-"))
+            stack.callback(os.environ.pop, _METRICS, None)
+        settings = uvicorn.Config(
+            "recsys_cg.serving.service:make_app",
+            factory=True,
+            host=config.host,
+            port=config.port,
+            workers=workers,
+            log_config=logging_config(),
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_DRAIN_S,
+            timeout_keep_alive=30,
+            lifespan="on",
+            ws="none",
+        )
+        _run(settings, config, workers)
+
+
+def _run(settings: Any, config: ServingConfig, workers: int) -> None:
+    try:
+        socket = settings.bind_socket()
+    except (OSError, SystemExit) as error:
+        raise ConfigError(f"serving.host/port: {config.host}:{config.port} cannot be bound; is it in use?") from error
+    host, port = socket.getsockname()[:2]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    _logger.info("listening on %s", url, extra={"url": url, "workers": workers, "token": config.token_env is not None})
+    if config.token_env is None and not _is_loopback(host):
+        _logger.warning("anyone who reaches %s may ask: set serving.token_env, or bind to 127.0.0.1", url)
+    server = uvicorn.Server(settings)
+    try:
+        if workers > 1:
+            Multiprocess(settings, target=server.run, sockets=[socket]).run()
+        else:
+            server.run(sockets=[socket])
+    except KeyboardInterrupt:
+        _logger.info("stopped")
+    finally:
+        socket.close()
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _read_token(config: ServingConfig) -> str | None:
+    if config.token_env is None:
+        return None
+    token = os.environ.get(config.token_env, "")
+    if len(token) < _SHORTEST_TOKEN:
+        raise ConfigError(
+            f"serving.token_env: the environment variable {config.token_env} holds no token of at least "
+            f"{_SHORTEST_TOKEN} characters"
+        )
+    return token
+
+
+def make_app() -> Any:
+    """Return the application that `serve` described in the environment; each worker process calls it."""
+    try:
+        store, text = os.environ[_STORE], os.environ[_CONFIG]
+    except KeyError as error:
+        raise StoreError("start the service with `recsys-cg serve`") from error
+    config = ServingConfig.model_validate_json(text)
+    return create_app(store, config, _read_token(config))
