@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 __all__ = ["shuffle_ties", "top_k"]
 
 _LOW = np.uint64(0xFFFFFFFF)
+_FORBIDDEN = np.uint64(0x007FFFFF)  # what -inf becomes in the order of integers
+_CELLS = 1 << 17  # scores worked on at once, so that they stay in the processor's cache
 
 
 def top_k(scores: NDArray[np.float32], k: int) -> NDArray[np.int32]:
@@ -20,19 +22,29 @@ def top_k(scores: NDArray[np.float32], k: int) -> NDArray[np.int32]:
         [rows, k] int32, best first, padded with -1.
     """
     rows, columns = scores.shape
+    result = np.full((rows, k), -1, dtype=np.int32)
+    step = max(1, _CELLS // max(1, columns))
+    for start in range(0, rows, step):
+        found = _top_k(scores[start : start + step], k)
+        result[start : start + step, : found.shape[1]] = found
+    return result
+
+
+def _top_k(scores: NDArray[np.float32], k: int) -> NDArray[np.int32]:
+    columns = scores.shape[1]
     bits = (scores + np.float32(0.0)).view(np.uint32)  # adding zero turns -0.0 into 0.0
-    ordered = np.where(bits >> 31, ~bits, bits | np.uint32(0x80000000))
+    # Flip the bits so that unsigned integers are ordered as the floats are: all of a negative, the sign of a positive.
+    ordered = bits ^ ((bits.view(np.int32) >> 31).view(np.uint32) | np.uint32(0x80000000))
     # One integer a cell whose order is (score, smaller column first), so that a partition is exact under ties.
-    keys = (ordered.astype(np.uint64) << np.uint64(32)) | (_LOW - np.arange(columns, dtype=np.uint64))
+    keys = ordered.astype(np.uint64)
+    keys <<= np.uint64(32)
+    keys |= _LOW - np.arange(columns, dtype=np.uint64)
     if k < columns:
         keys = np.partition(keys, columns - k, axis=1)[:, columns - k :]
     keys = np.sort(keys, axis=1)[:, ::-1]
     found = (_LOW - (keys & _LOW)).astype(np.int32)
-    forbidden = np.uint64(int(~np.array(-np.inf, dtype=np.float32).view(np.uint32)))
-    found[(keys >> np.uint64(32)) == forbidden] = -1
-    result = np.full((rows, k), -1, dtype=np.int32)
-    result[:, : found.shape[1]] = found
-    return result
+    found[(keys >> np.uint64(32)) == _FORBIDDEN] = -1
+    return found
 
 
 def shuffle_ties(
