@@ -107,6 +107,6 @@ def _check_conservation(name: str, rows: dict[str, Any], refused_written: int) -
     rejected, filtered = sum(rows["rejected"].values()), sum(rows["filtered"].values())
     if rows["in"] != rows["kept"] + rejected + filtered or rejected != refused_written:
         raise ConservationError(
-            f"{name}: {rows['in']} rows in, but {rows['kept']} kept + {rejected} rejected ({refused_written} written) + "
-            f"{filtered} filtered; this is a defect of recsys-cg: {rows}"
+            f"{name}: {rows['in']} rows in, but {rows['kept']} kept + {rejected} rejected ({refused_written} written) "
+            f"+ {filtered} filtered; this is a defect of recsys-cg: {rows}"
         )

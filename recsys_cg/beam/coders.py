@@ -13,21 +13,18 @@ from recsys_cg.data.blocks import Block
 
 __all__ = ["BlockCoder", "TableCoder", "table_from_bytes", "table_to_bytes"]
 
-_COMPRESSED_FROM = 1 << 16
-
 
 def table_to_bytes(table: pa.Table) -> bytes:
-    """Write ``table`` as an Arrow IPC stream, LZ4-compressed when it is not small."""
-    codec = "lz4" if table.nbytes >= _COMPRESSED_FROM else None
+    """Write ``table`` as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+    with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
 
 def table_from_bytes(data: bytes) -> pa.Table:
-    """Read what `table_to_bytes` wrote; the table shares the memory of ``data`` where it is not compressed."""
+    """Read what `table_to_bytes` wrote; the table shares the memory of ``data``."""
     return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
 

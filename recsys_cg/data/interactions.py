@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,8 @@ from recsys_cg.schema import events_schema
 __all__ = ["Cleaned", "clean_block", "interaction_columns", "shard_of", "split_by_shard", "weights_of"]
 
 _USER_SALT: Final = 1
+
+_Masks = dict[str, npt.NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -70,60 +73,78 @@ def clean_block(
     Raises:
         SourceError: an identifier column is nested or no UTF-8.
     """
-    table = block.table
-    kept, unreadable = apply_filters(parse_filters(config.filters), table)
-    reasons: dict[str, npt.NDArray[np.bool_]] = {"unreadable_filter_value": unreadable}
-    filtered = {"filter": int((~kept & ~unreadable).sum())}
-    events = pa.array([""] * table.num_rows, type=pa.string())
-    if config.event is not None:
-        events = to_strings(table.column(config.event), config.event)
-        reasons["missing_event"] = kept & _mask(pc.is_null(events))
-        if config.event_weights:
-            unlisted = (
-                kept & ~_mask(pc.is_in(events, pa.array(sorted(config.event_weights)))) & _mask(events.is_valid())
-            )
-            filtered["unlisted_event"] = int(unlisted.sum())
-            kept &= ~unlisted
-    users = to_strings(table.column(config.user), config.user)
-    items = to_strings(table.column(config.item), config.item)
-    raw = table.column(config.time).combine_chunks()
-    times = parse_times(raw, config.time_unit, config.time_zone)
-    reasons["missing_user"] = kept & _mask(pc.is_null(users))
-    reasons["missing_item"] = kept & _mask(pc.is_null(items))
-    reasons["missing_time"] = kept & _mask(pc.is_null(raw, nan_is_null=True))
-    reasons["unreadable_time"] = kept & _mask(pc.is_null(times))
-    reasons["absurd_time"] = kept & _mask(pc.fill_null(is_absurd(times), False))
-    if catalogue is not None:
-        reasons["unknown_item"] = kept & ~_mask(pc.is_in(items, value_set=catalogue))
+    fields = _read_fields(block.table, config)
+    kept, reasons, filtered = _choose_rows(block.table, fields.events, config)
+    reasons |= _find_faults(fields, kept, catalogue)
     rejects = pa.concat_tables([block.rejects, reject_rows(block, reasons)])
     for mask in reasons.values():
         kept &= ~mask
     if until_us is not None:
-        late = kept & _mask(pc.fill_null(pc.greater_equal(times, until_us), False))
+        late = kept & _mask(pc.fill_null(pc.greater_equal(fields.times, until_us), False))
         filtered["after_test_until"] = int(late.sum())
         kept &= ~late
-    clean = _events(users, items, times, events, config.event_weights, kept)
+    columns = [fields.users, fields.items, fields.times, fields.events]
+    if not kept.all():
+        columns = [column.filter(pa.array(kept)) for column in columns]
+    clean = pa.table([*columns, pa.array(weights_of(columns[3], config.event_weights))], schema=events_schema)
     return Cleaned(clean, rejects, {reason: count for reason, count in filtered.items() if count}, block.rows)
+
+
+@dataclass(frozen=True)
+class _Fields:
+    users: pa.Array
+    items: pa.Array
+    raw_times: pa.Array
+    times: pa.Array
+    events: pa.Array
+
+
+def _read_fields(table: pa.Table, config: InteractionsConfig) -> _Fields:
+    raw = table.column(config.time).combine_chunks()
+    events = pa.array([""] * table.num_rows, type=pa.string())
+    if config.event is not None:
+        events = to_strings(table.column(config.event), config.event)
+    return _Fields(
+        users=to_strings(table.column(config.user), config.user),
+        items=to_strings(table.column(config.item), config.item),
+        raw_times=raw,
+        times=parse_times(raw, config.time_unit, config.time_zone),
+        events=events,
+    )
+
+
+def _choose_rows(
+    table: pa.Table, events: pa.Array, config: InteractionsConfig
+) -> tuple[npt.NDArray[np.bool_], _Masks, dict[str, int]]:
+    """Return the rows to judge, faults found on the way, and what was filtered."""
+    kept, unreadable = apply_filters(parse_filters(config.filters), table)
+    reasons = {"unreadable_filter_value": unreadable}
+    filtered = {"filter": int((~kept & ~unreadable).sum())}
+    if config.event is not None:
+        reasons["missing_event"] = kept & _mask(events.is_null())
+        if config.event_weights:
+            listed = _mask(pc.is_in(events, value_set=pa.array(sorted(config.event_weights))))
+            unlisted = kept & ~listed & ~reasons["missing_event"]
+            filtered["unlisted_event"] = int(unlisted.sum())
+            kept &= ~unlisted
+    return kept, reasons, filtered
+
+
+def _find_faults(fields: _Fields, kept: npt.NDArray[np.bool_], catalogue: pa.Array | None) -> _Masks:
+    faults = {
+        "missing_user": kept & _mask(fields.users.is_null()),
+        "missing_item": kept & _mask(fields.items.is_null()),
+        "missing_time": kept & _mask(fields.raw_times.is_null(nan_is_null=True)),
+        "unreadable_time": kept & _mask(fields.times.is_null()),
+        "absurd_time": kept & _mask(pc.fill_null(is_absurd(fields.times), False)),
+    }
+    if catalogue is not None:
+        faults["unknown_item"] = kept & ~_mask(pc.is_in(fields.items, value_set=catalogue))
+    return faults
 
 
 def _mask(array: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(array, dtype=bool)
-
-
-def _events(
-    users: pa.Array,
-    items: pa.Array,
-    times: pa.Array,
-    events: pa.Array,
-    weights: Mapping[str, float],
-    kept: npt.NDArray[np.bool_],
-) -> pa.Table:
-    chosen = [users, items, times, events]
-    if not kept.all():
-        mask = pa.array(kept)
-        chosen = [column.filter(mask) for column in chosen]
-    weight = pa.array(weights_of(chosen[3], weights))
-    return pa.table([*chosen, weight], schema=events_schema)
 
 
 def weights_of(events: pa.Array, weights: Mapping[str, float]) -> npt.NDArray[np.float32]:
@@ -132,7 +153,8 @@ def weights_of(events: pa.Array, weights: Mapping[str, float]) -> npt.NDArray[np
         return np.ones(len(events), dtype=np.float32)
     names = sorted(weights)
     values = np.array([weights[name] for name in names], dtype=np.float32)
-    return values[np.asarray(pc.index_in(events, pa.array(names, type=pa.string())))]
+    chosen: npt.NDArray[np.float32] = values[np.asarray(pc.index_in(events, pa.array(names, type=pa.string())))]
+    return chosen
 
 
 def shard_of(users: pa.Array, shards: int) -> npt.NDArray[np.int64]:
@@ -141,16 +163,22 @@ def shard_of(users: pa.Array, shards: int) -> npt.NDArray[np.int64]:
 
 
 def split_by_shard(events: pa.Table, shards: int) -> list[tuple[int, pa.Table]]:
-    """Split events by the shard of their user; shards without events are left out, order inside is kept."""
+    """Split events by the shard of their user; shards without events are left out, order inside is kept.
+
+    The parts are lean for their way to the workers: without the weight, which follows from the event type, and with
+    event types as a dictionary.
+    """
     users = events.column("user_id").combine_chunks().dictionary_encode()
     by_row = shard_of(users.dictionary, shards)[np.asarray(users.indices)].astype(
         np.int16 if shards < 2**15 else np.int64
     )
     order = np.argsort(by_row, kind="stable")
-    arranged = events.take(pa.array(order))
+    types = events.column("event").combine_chunks().dictionary_encode()
+    lean = events.select(["user_id", "item_id", "time_us"]).append_column("event", types)
+    arranged = lean.take(pa.array(order)).combine_chunks()
     bounds = np.searchsorted(by_row[order], np.arange(shards + 1))
     return [
         (shard, arranged.slice(start, end - start))
-        for shard, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
+        for shard, (start, end) in enumerate(pairwise(bounds.tolist()))
         if end > start
     ]

@@ -83,15 +83,14 @@ class Shard:
         )
 
     def to_table(self) -> pa.Table:
-        """Return the rows as `recsys_cg.schema.events_schema`, weights aside (1)."""
-        columns = [
-            self.users.take(pa.array(self.user)),
-            self.items.take(pa.array(self.item)),
-            pa.array(self.time_us),
-            self.events.take(pa.array(self.event)),
-            pa.array(np.ones(len(self.user), dtype=np.float32)),
-        ]
-        return pa.table(columns, schema=events_schema)
+        """Return the rows as a table that `build_shard` takes."""
+        columns = {
+            "user_id": self.users.take(pa.array(self.user)),
+            "item_id": self.items.take(pa.array(self.item)),
+            "time_us": pa.array(self.time_us),
+            "event": pa.DictionaryArray.from_arrays(pa.array(self.event), self.events),
+        }
+        return pa.table(columns)
 
 
 def build_shard(
@@ -105,7 +104,7 @@ def build_shard(
     greatest weight, then of the first name.
 
     Args:
-        tables: events as `recsys_cg.schema.events_schema`.
+        tables: events with user_id, item_id, time_us and event, the last as strings or as a dictionary.
         max_user_events: at least 1.
         dedupe: whether repeats are dropped.
         weights: event type -> weight; may be empty.
@@ -151,7 +150,7 @@ def _repeats(shard: Shard) -> npt.NDArray[np.bool_]:
 
 
 def _sort(tables: Sequence[pa.Table], weights: Mapping[str, float]) -> Shard:
-    table = pa.concat_tables(tables) if tables else events_schema.empty_table()
+    table = pa.concat_tables(_decode_where_mixed(tables)) if tables else events_schema.empty_table()
     users, user = _encode(table.column("user_id"))
     items, item = _encode(table.column("item_id"))
     events, event = _encode(table.column("event"))
@@ -164,6 +163,16 @@ def _sort(tables: Sequence[pa.Table], weights: Mapping[str, float]) -> Shard:
     user, time_us, item, ranked = _sort_columns(user, time_us, item, ranked)
     back = np.array(preferred, dtype=np.int32)
     return Shard(users, items, events, user, item, back[ranked] if len(names) > 1 else ranked, time_us)
+
+
+def _decode_where_mixed(tables: Sequence[pa.Table]) -> Sequence[pa.Table]:
+    """Bring the event column to one type: dictionaries where all are, else strings."""
+    types = [table.schema.field("event").type for table in tables]
+    if len(set(types)) == 1:
+        return tables
+    encoded = (table.column("event").cast(pa.string()).dictionary_encode() for table in tables)
+    kept = ["user_id", "item_id", "time_us"]
+    return [table.select(kept).append_column("event", column) for table, column in zip(tables, encoded, strict=True)]
 
 
 def _encode(column: pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.int32]]:
@@ -202,10 +211,9 @@ def _sort_columns(
     if sum(widths) > 63:
         order = np.lexsort((rank, item, time_us, user))
         return user[order], time_us[order], item[order], rank[order]
-    packed = user.astype(np.int64)
-    for values, width in zip((offset, item, rank), reversed(widths[:3]), strict=True):
-        packed <<= width
-        packed |= values
+    packed: npt.NDArray[np.int64] = user.astype(np.int64)
+    for low, width in zip((offset, item.astype(np.int64), rank.astype(np.int64)), widths[2::-1], strict=True):
+        packed = (packed << width) | low
     packed.sort()
     columns = []
     for width in widths:

@@ -1,4 +1,4 @@
-"""Global time windows, half-open: train ``[.., validation_from)``, validation ``[.., test_from)``, test ``[.., until)``.
+"""Global time windows, half-open: train up to ``validation_from``, validation to ``test_from``, test to ``until``.
 
 One instant cuts all users alike, so nothing that was learnt from can lie after what is asked (a split per user would
 leak what others did later).
