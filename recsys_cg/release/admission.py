@@ -14,6 +14,7 @@ from recsys_cg.artifacts import MANIFEST, Manifest, read_manifest, seal, verify,
 from recsys_cg.errors import ArtifactCorruptError, ArtifactMissingError, GateRefusedError, StoreError
 from recsys_cg.release.contents import check_vectors, open_release
 from recsys_cg.release.files import PARTIAL, copy_files, move_into_place, remove_directory
+from recsys_cg.release.gates import UNFORCEABLE
 from recsys_cg.schema import ReleaseFiles, ReportFiles
 
 __all__ = ["check_report", "check_same", "place_release", "place_report", "read_report"]
@@ -43,8 +44,8 @@ def check_report(report: Mapping[str, Any], name: str) -> None:
 
     Raises:
         StoreError: it is of another release.
-        GateRefusedError: ``published`` is not true, no gate was judged, or a gate failed and no reason for
-            publishing all the same is recorded under ``forced``.
+        GateRefusedError: ``published`` is not true, no gate was judged, or a gate failed that no reason overrides
+            (`recsys_cg.release.gates.UNFORCEABLE`) or for which none is recorded under ``forced``.
     """
     if report.get("release") != name:
         raise StoreError(f"the report is of release {report.get('release')!r}, not of {name}; evaluate {name}")
@@ -55,6 +56,9 @@ def check_report(report: Mapping[str, Any], name: str) -> None:
             f"{name} was not judged fit to be published"
             + (f": {', '.join(failed)} failed" if failed else "; its report holds no verdict")
         )
+    final = [gate for gate in failed if gate in UNFORCEABLE]
+    if final:
+        raise GateRefusedError(f"{name}: {', '.join(final)} failed, and no reason overrides that")
     forced = report.get("forced")
     reason = forced.get("reason") if isinstance(forced, Mapping) else None
     if failed and not (isinstance(reason, str) and reason.strip()):

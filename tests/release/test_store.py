@@ -184,6 +184,13 @@ def test_a_recorded_reason_overrides_a_failed_gate(store: Store, publish: Publis
     assert store.report_of("r1")["forced"]["reason"] == "first week"
 
 
+def test_a_collapsed_release_is_never_published_whatever_the_reason(store: Store, publish: Publish) -> None:
+    report = small_report("r1", gates=[{"name": "effective_rank", "passed": False}], forced={"reason": "hurry"})
+    with pytest.raises(GateRefusedError, match="effective_rank failed, and no reason overrides that"):
+        publish("r1", report=report)
+    assert store.current() is None
+
+
 def test_damage_is_refused_and_leaves_no_trace(store: Store, tmp_path: Path) -> None:
     report = write_report(tmp_path / "report", small_report("r1"))
     changed = write_release(tmp_path / "changed", "r1")
