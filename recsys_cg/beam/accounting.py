@@ -49,29 +49,23 @@ def finish(config: Config, directory: Path, scratch: Path) -> dict[str, Any]:
     Raises:
         ConservationError: they are not.
     """
-    interactions, items, written = (
-        _read_json(scratch / f"{name}.json") for name in ("interactions", "items", "written")
-    )
+    interactions, written = _read_json(scratch / "interactions.json"), _read_json(scratch / "written.json")
     refused = _gather_rejects(directory, scratch)
     more = written["more"]
     kept = more["train_events"] + more["validation_events"] + more["test_events"]
     filtered = dict(sorted({**interactions["filtered"], **written["filtered"]}.items()))
     rows = {"in": interactions["rows"], "kept": kept, "rejected": interactions["rejected"], "filtered": filtered}
     _check_conservation("interactions", rows, refused.get("interactions", 0))
-    catalogue = {
-        "in": items["rows"],
-        "kept": items["more"]["kept"],
-        "rejected": items["rejected"],
-        "filtered": items["filtered"],
-    }
-    _check_conservation("items", catalogue, refused.get("items", 0))
+    others = {"catalogue": _account("items", scratch, refused)} if config.items else {}
+    if config.impressions is not None:
+        others["impressions"] = _account("impressions", scratch, refused)
     table = pq.read_table(directory / DatasetFiles.ITEMS, columns=["bucket", "train_count"])
     counted = int(np.asarray(table.column("train_count")).sum())
     if counted != more["train_events"]:
         raise ConservationError(f"items count {counted} training events, sequences hold {more['train_events']}")
     return {
         "rows": rows,
-        "catalogue": catalogue,
+        **others,
         "events": _read_json(scratch / "assembled.json")["events"],
         "windows": _read_json(scratch / "windows.json"),
         "items": table.num_rows,
@@ -82,6 +76,18 @@ def finish(config: Config, directory: Path, scratch: Path) -> dict[str, Any]:
         "max_history": config.dataset.max_history,
         "targets": config.dataset.targets,
     }
+
+
+def _account(name: str, scratch: Path, refused: dict[str, int]) -> dict[str, Any]:
+    counted = _read_json(scratch / f"{name}.json")
+    rows = {
+        "in": counted["rows"],
+        "kept": counted["more"]["kept"],
+        "rejected": counted["rejected"],
+        "filtered": counted["filtered"],
+    }
+    _check_conservation(name, rows, refused.get(name, 0))
+    return rows
 
 
 def _read_json(path: Path) -> dict[str, Any]:

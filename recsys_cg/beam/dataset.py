@@ -25,12 +25,13 @@ from recsys_cg.beam.content import (
 )
 from recsys_cg.beam.failures import Failures
 from recsys_cg.beam.histories import WriteHistories
+from recsys_cg.beam.impressions import CleanImpressions, WriteImpressions, key_impressions
 from recsys_cg.beam.interactions import REJECTS, TALLY, BuildShards, CleanInteractions, shard_directory
 from recsys_cg.beam.planning import Plan, plan_job
 from recsys_cg.beam.reading import ReadBlocks, WriteRejects
 from recsys_cg.beam.runner import open_pipeline
 from recsys_cg.beam.tallies import Tally, merge_tallies
-from recsys_cg.config import Config
+from recsys_cg.config import Config, DatasetConfig
 from recsys_cg.data.shards import Shard
 from recsys_cg.data.splits import Windows, choose_windows
 
@@ -89,17 +90,15 @@ class _ChooseWindows(beam.DoFn):
         yield windows
 
 
-class _CheckCatalogue(beam.DoFn):
-    def __init__(self, config: Config, failures: Failures) -> None:
-        self._config, self._failures = config, failures
+class _CheckSource(beam.DoFn):
+    def __init__(self, section: str, path: str, dataset: DatasetConfig, failures: Failures) -> None:
+        self._section, self._path, self._dataset, self._failures = section, path, dataset, failures
 
     def process(self, _: None, tallies: list[Tally]) -> Iterator[None]:
-        if self._config.items is not None:
-            yield from self._failures.guard(lambda: self._check(merge_tallies(tallies)))
+        yield from self._failures.guard(lambda: self._check(merge_tallies(tallies)))
 
     def _check(self, merged: Tally) -> Iterator[None]:
-        assert self._config.items is not None  # noqa: S101 - process asked
-        check_rejects("items", self._config.items.path, merged, self._config.dataset)
+        check_rejects(self._section, self._path, merged, self._dataset)
         yield from ()
 
 
@@ -135,10 +134,12 @@ class _Job:
         )
         frequent = self._find_frequent(start, shards, windows)
         assembled = self._assemble(start, shards, catalogue, windows, frequent)
+        impressions, impression_tallies = self._write_impressions(pipeline, start, shards, assembled)
         written = shards | "WriteHistories" >> beam.ParDo(
-            WriteHistories(self._config, self._directory, self._failures), windows, assembled, **frequent
+            WriteHistories(self._config, self._directory, self._failures), windows, assembled, impressions, **frequent
         )
-        for name, parts in {"interactions": tallies, "items": catalogue_tallies, "written": written}.items():
+        counted = {"interactions": tallies, "items": catalogue_tallies, "written": written}
+        for name, parts in {**counted, **impression_tallies}.items():
             path = self._scratch / f"{name}.json"
             _ = start | f"WriteTally-{name}" >> beam.ParDo(_WriteTally(path), beam.pvalue.AsList(parts))
 
@@ -161,9 +162,7 @@ class _Job:
             MergeCatalogue(self._failures), beam.pvalue.AsList(cleaned["main"])
         ).with_outputs(TALLY, main="main")
         tallies = (cleaned[TALLY], merged[TALLY]) | "JoinCatalogueTallies" >> beam.Flatten()
-        _ = start | "CheckCatalogue" >> beam.ParDo(
-            _CheckCatalogue(self._config, self._failures), beam.pvalue.AsList(cleaned[TALLY])
-        )
+        self._check(start, "items", items.path, cleaned[TALLY])
         return merged["main"], tallies
 
     def _read_interactions(self, pipeline: beam.Pipeline, catalogue: Any) -> tuple[Any, Any]:
@@ -185,6 +184,31 @@ class _Job:
         self._write_rejects("interactions", cleaned[REJECTS])
         built = cleaned["main"] | "BuildShards" >> BuildShards(config.interactions, config.dataset, self._scratch)
         return built["shards"], (cleaned[TALLY], built[TALLY]) | "JoinTallies" >> beam.Flatten()
+
+    def _write_impressions(
+        self, pipeline: beam.Pipeline, start: Any, shards: Any, assembled: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        section, dataset = self._config.impressions, self._config.dataset
+        if section is None:
+            return [], {}
+        cleaned = (
+            pipeline
+            | "ListImpressions" >> beam.Create(self._plan.impressions)
+            | "ReadImpressions" >> ReadBlocks(dataset.block_rows, self._failures)
+            | "CleanImpressions"
+            >> beam.ParDo(CleanImpressions(section, self._failures)).with_outputs(REJECTS, TALLY, main="main")
+        )
+        self._write_rejects("impressions", cleaned[REJECTS])
+        self._check(start, "impressions", section.path, cleaned[TALLY])
+        writer = WriteImpressions(self._directory, dataset.max_user_events, self._failures)
+        keyed = key_impressions(cleaned["main"], shards, dataset.shards)
+        written = keyed | "WriteImpressions" >> beam.ParDo(writer, assembled)
+        tallies = (cleaned[TALLY], written) | "JoinImpressionTallies" >> beam.Flatten()
+        return beam.pvalue.AsList(written), {"impressions": tallies}
+
+    def _check(self, start: Any, section: str, path: str, tallies: Any) -> None:
+        check = _CheckSource(section, path, self._config.dataset, self._failures)
+        _ = start | f"CheckRejects-{section}" >> beam.ParDo(check, beam.pvalue.AsList(tallies))
 
     def _write_rejects(self, name: str, rejects: Any) -> None:
         writer = WriteRejects(self._scratch / "rejects" / name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 from recsys_cg.beam.content import read_item_ids
 from recsys_cg.beam.failures import Failures
 from recsys_cg.beam.interactions import shard_directory
+from recsys_cg.beam.parts import PARQUET, part_path
 from recsys_cg.beam.tallies import tally
 from recsys_cg.config import Config
+from recsys_cg.data.impressions import exposures_of
 from recsys_cg.data.interactions import weights_of
 from recsys_cg.data.sequences import Timeline, evaluation_queries, training_sequences
 from recsys_cg.data.shards import Shard
@@ -24,17 +26,7 @@ from recsys_cg.data.splits import Windows
 from recsys_cg.data.training import select_training
 from recsys_cg.schema import DatasetFiles, queries_schema
 
-__all__ = ["WriteHistories", "part_path"]
-
-_PARQUET: Final[dict[str, Any]] = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
-"""Lists of integers without dictionaries: measured 25% faster to write and a third smaller under zstd."""
-
-
-def part_path(directory: Path, folder: str, shard: int) -> Path:
-    """Return the file of ``shard`` in ``folder``, whose directory is made."""
-    path = directory / folder / f"part-{shard:05d}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+__all__ = ["WriteHistories"]
 
 
 class WriteHistories(beam.DoFn):
@@ -49,9 +41,10 @@ class WriteHistories(beam.DoFn):
         number: int,
         windows: list[Windows],
         assembled: list[Mapping[str, Any]],
+        _impressions: list[Any],
         frequent: pa.Table | None = None,
     ) -> Iterator[Any]:
-        """Write one shard."""
+        """Write one shard; ``_impressions`` only says that those of all shards are written."""
         if windows and assembled:
             yield from self._failures.guard(lambda: self._write(number, windows[0], assembled[0], frequent))
 
@@ -67,17 +60,17 @@ class WriteHistories(beam.DoFn):
         )
         timeline = self._timeline(shard, assembled["events"])
         sequences = training_sequences(timeline, is_training)
-        pq.write_table(sequences, part_path(self._directory, DatasetFiles.SEQUENCES, number), **_PARQUET)
+        pq.write_table(sequences, part_path(self._directory, DatasetFiles.SEQUENCES, number), **PARQUET)
         if self._config.serving.histories:
             self._write_histories(timeline, number)
         counts = {"train_events": _values(sequences.column("item_rows"))}
+        exposures = self._exposures(timeline, number)
         spans = {
             "validation": (windows.validation_from_us, windows.test_from_us),
             "test": (windows.test_from_us, windows.until_us),
         }
         for split, (start, end) in spans.items():
-            queries = self._write_queries(timeline, number, split, start, end)
-            counts[f"{split}_queries"] = queries
+            counts[f"{split}_queries"] = self._write_queries(timeline, exposures, number, split, (start, end))
             counts[f"{split}_events"] = int(((shard.time_us >= start) & (shard.time_us < end)).sum())
         yield tally(filtered=left_out, **counts)
 
@@ -93,14 +86,27 @@ class WriteHistories(beam.DoFn):
         """Write all that is known of each user, whatever the window: what the service will answer from."""
         everything = training_sequences(timeline, np.ones(len(timeline.user), dtype=np.bool_))
         path = part_path(self._directory, DatasetFiles.HISTORIES, number)
-        pq.write_table(everything, path, **_PARQUET)
+        pq.write_table(everything, path, **PARQUET)
 
-    def _write_queries(self, timeline: Timeline, number: int, split: str, start: int, end: int) -> int:
+    def _exposures(self, timeline: Timeline, number: int) -> pa.Table | None:
+        if self._config.impressions is None:
+            return None
+        impressions = pq.ParquetFile(part_path(self._directory, DatasetFiles.IMPRESSIONS, number)).read()
+        return exposures_of(timeline, impressions)
+
+    def _write_queries(
+        self, timeline: Timeline, exposures: pa.Table | None, number: int, split: str, span: tuple[int, int]
+    ) -> int:
         path = part_path(self._directory, f"{DatasetFiles.QUERIES}/{split}", number)
         dataset = self._config.dataset
+        schema = queries_schema
+        for column in exposures.schema if exposures is not None else ():
+            schema = schema.append(pa.field(f"target_{column.name}", pa.list_(column.type)))
         count = 0
-        with pq.ParquetWriter(path, queries_schema, **_PARQUET) as writer:
-            tables = evaluation_queries(timeline, start, end, targets=dataset.targets, max_history=dataset.max_history)
+        with pq.ParquetWriter(path, schema, **PARQUET) as writer:
+            tables = evaluation_queries(
+                timeline, *span, targets=dataset.targets, max_history=dataset.max_history, exposures=exposures
+            )
             for table in tables:
                 writer.write_table(table)
                 count += table.num_rows

@@ -14,7 +14,7 @@ from recsys_cg.beam.failures import Failures
 from recsys_cg.beam.tallies import tally
 from recsys_cg.config import DatasetConfig, InteractionsConfig
 from recsys_cg.data.blocks import Block
-from recsys_cg.data.interactions import clean_block, split_by_shard
+from recsys_cg.data.interactions import clean_block, lean, split_by_shard
 from recsys_cg.data.shards import build_shard
 from recsys_cg.data.splits import explicit_until
 from recsys_cg.schema import events_schema
@@ -76,9 +76,11 @@ class _BuildOne(beam.DoFn):
 
 
 def _open_shard(shard: int) -> tuple[int, pa.Table]:
-    empty = events_schema.empty_table()
-    lean = empty.select(["user_id", "item_id", "time_us"])
-    return shard, lean.append_column("event", empty.column("event").dictionary_encode())
+    return shard, lean(events_schema.empty_table())
+
+
+def _split(events: pa.Table, shards: int) -> list[tuple[int, pa.Table]]:
+    return split_by_shard(lean(events), shards)
 
 
 class BuildShards(beam.PTransform):
@@ -100,7 +102,7 @@ class BuildShards(beam.PTransform):
             | "ListShards" >> beam.Create(range(shards))
             | "OpenShards" >> beam.Map(_open_shard).with_output_types(keyed_type)
         )
-        keyed = events | "SplitByUser" >> beam.FlatMap(split_by_shard, shards).with_output_types(keyed_type)
+        keyed = events | "SplitByUser" >> beam.FlatMap(_split, shards).with_output_types(keyed_type)
         return (
             (keyed, every)
             | "JoinShards" >> beam.Flatten()

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from recsys_cg.config import Config, InteractionsConfig
+from recsys_cg.config import Config, ImpressionsConfig, InteractionsConfig, ItemsConfig
 from recsys_cg.data.catalogue import catalogue_columns
+from recsys_cg.data.impressions import impression_columns
 from recsys_cg.data.interactions import interaction_columns
 from recsys_cg.data.sources import Read, list_files, plan_reads, read_blocks
 from recsys_cg.data.times import check_zone, is_absurd, parse_times
@@ -24,6 +25,7 @@ class Plan:
 
     interactions: tuple[Read, ...]
     items: tuple[Read, ...] = ()
+    impressions: tuple[Read, ...] = ()
 
 
 def plan_job(config: Config) -> Plan:
@@ -33,21 +35,26 @@ def plan_job(config: Config) -> Plan:
         ConfigError: a filter or a time zone is wrong.
         SourceError: a source is missing, empty, damaged, lacks a column, or its times are plainly of another unit.
     """
-    interactions = config.interactions
-    check_zone(interactions.time_zone)
-    columns = interaction_columns(interactions)
-    reads = plan_reads(list_files(interactions.path, interactions.format), columns)
-    _check_times(reads[0], interactions) if reads else None
+    for section in (config.interactions, config.items, config.impressions):
+        if section is not None:
+            check_zone(section.time_zone)
+    interactions = _plan(config.interactions, interaction_columns(config.interactions))
+    _check_times(interactions[0], config.interactions)
+    items = _plan(config.items, catalogue_columns(config.items)) if config.items else ()
+    impressions = _plan(config.impressions, impression_columns(config.impressions)) if config.impressions else ()
+    if config.impressions is not None:
+        _check_times(impressions[0], config.impressions)
+    return Plan(interactions, items, impressions)
+
+
+def _plan(section: InteractionsConfig | ItemsConfig | ImpressionsConfig, columns: list[str]) -> tuple[Read, ...]:
+    reads = tuple(plan_reads(list_files(section.path, section.format), columns))
     if not reads:
-        raise SourceError(f"{interactions.path}: the source holds no rows")
-    items: list[Read] = []
-    if config.items is not None:
-        check_zone(config.items.time_zone)
-        items = plan_reads(list_files(config.items.path, config.items.format), catalogue_columns(config.items))
-    return Plan(tuple(reads), tuple(items))
+        raise SourceError(f"{section.path}: the source holds no rows")
+    return reads
 
 
-def _check_times(read: Read, config: InteractionsConfig) -> None:
+def _check_times(read: Read, config: InteractionsConfig | ImpressionsConfig) -> None:
     block = next(read_blocks(read, _SNIFFED_ROWS), None)
     if block is None or not block.table.num_rows:
         return
@@ -58,5 +65,5 @@ def _check_times(read: Read, config: InteractionsConfig) -> None:
     example = raw[0].as_py()
     raise SourceError(
         f"{read.file.path}: no time in column {config.time!r} can be read with time_unit = {config.time_unit!r}, e.g. "
-        f"{example!r}; set interactions.time_unit to s, ms, us, ns or iso8601 as it fits"
+        f"{example!r}; set time_unit to s, ms, us, ns or iso8601 as it fits"
     )

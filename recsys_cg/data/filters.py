@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recsys_cg.data.identifiers import to_strings
+from recsys_cg.data.values import numeric_column
 from recsys_cg.errors import ConfigError
 
 __all__ = ["Filter", "apply_filters", "parse_filter", "parse_filters"]
@@ -31,7 +32,6 @@ _COMPARE: Final = {
     "<": pc.less,
     "<=": pc.less_equal,
 }
-_NUMBER: Final = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\s*$"
 
 Literal = str | int | float | bool
 
@@ -151,12 +151,8 @@ def _as_text(value: Literal) -> str:
 
 
 def _numbers(column: pa.Array, name: str) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    none = np.zeros(len(column), dtype=bool)
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
-        return column.cast(pa.float64(), safe=False), none
-    strings = to_strings(column, name)
-    readable = pc.fill_null(pc.match_substring_regex(strings, _NUMBER), False)
-    numbers = pc.if_else(readable, pc.utf8_trim_whitespace(strings), None)
-    numbers = pc.replace_substring_regex(numbers, r"^\+", "").cast(pa.float64())
-    broken = pc.and_(pc.is_valid(strings), pc.invert(readable))
-    return numbers, np.asarray(broken, dtype=bool)
+    """Read a column as numbers, and tell which rows hold something else than a number or nothing."""
+    numbers = numeric_column(column, name)
+    is_text = not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
+    present = to_strings(column, name) if is_text else column
+    return numbers, np.asarray(pc.and_(present.is_valid(), numbers.is_null()), dtype=bool)

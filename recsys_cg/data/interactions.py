@@ -19,7 +19,7 @@ from recsys_cg.data.identifiers import hash_strings, to_strings
 from recsys_cg.data.times import is_absurd, parse_times
 from recsys_cg.schema import events_schema
 
-__all__ = ["Cleaned", "clean_block", "interaction_columns", "shard_of", "split_by_shard", "weights_of"]
+__all__ = ["Cleaned", "clean_block", "interaction_columns", "lean", "shard_of", "split_by_shard", "weights_of"]
 
 _USER_SALT: Final = 1
 
@@ -162,23 +162,22 @@ def shard_of(users: pa.Array, shards: int) -> npt.NDArray[np.int64]:
     return (hash_strings(users, _USER_SALT) % np.uint64(shards)).astype(np.int64)
 
 
-def split_by_shard(events: pa.Table, shards: int) -> list[tuple[int, pa.Table]]:
-    """Split events by the shard of their user; shards without events are left out, order inside is kept.
-
-    The parts are lean for their way to the workers: without the weight, which follows from the event type, and with
-    event types as a dictionary.
-    """
-    users = events.column("user_id").combine_chunks().dictionary_encode()
-    by_row = shard_of(users.dictionary, shards)[np.asarray(users.indices)].astype(
-        np.int16 if shards < 2**15 else np.int64
-    )
+def split_by_shard(rows: pa.Table, shards: int) -> list[tuple[int, pa.Table]]:
+    """Split rows by the shard of their ``user_id``; shards without rows are left out, order inside is kept."""
+    users = rows.column("user_id").combine_chunks().dictionary_encode()
+    kind = np.int16 if shards < 2**15 else np.int64
+    by_row = shard_of(users.dictionary, shards)[np.asarray(users.indices)].astype(kind)
     order = np.argsort(by_row, kind="stable")
-    types = events.column("event").combine_chunks().dictionary_encode()
-    lean = events.select(["user_id", "item_id", "time_us"]).append_column("event", types)
-    arranged = lean.take(pa.array(order)).combine_chunks()
+    arranged = rows.take(pa.array(order)).combine_chunks()
     bounds = np.searchsorted(by_row[order], np.arange(shards + 1))
     return [
         (shard, arranged.slice(start, end - start))
         for shard, (start, end) in enumerate(pairwise(bounds.tolist()))
         if end > start
     ]
+
+
+def lean(events: pa.Table) -> pa.Table:
+    """Return events for their way to the workers: event types as a dictionary, no weight (the type implies it)."""
+    types = events.column("event").combine_chunks().dictionary_encode()
+    return events.select(["user_id", "item_id", "time_us"]).append_column("event", types)

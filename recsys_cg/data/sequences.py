@@ -83,7 +83,13 @@ def training_sequences(timeline: Timeline, is_training: npt.NDArray[np.bool_]) -
 
 
 def evaluation_queries(
-    timeline: Timeline, from_us: int, until_us: int, *, targets: Literal["next", "window"], max_history: int
+    timeline: Timeline,
+    from_us: int,
+    until_us: int,
+    *,
+    targets: Literal["next", "window"],
+    max_history: int,
+    exposures: pa.Table | None = None,
 ) -> Iterator[pa.Table]:
     """Yield the queries of the window ``[from_us, until_us)``, ordered by user, time and target.
 
@@ -98,10 +104,13 @@ def evaluation_queries(
         until_us: end, exclusive.
         targets: see above.
         max_history: newest items kept of a history.
+        exposures: columns ``[n]`` that say how each event's item was shown, of
+            `recsys_cg.data.impressions.exposures_of`; of the targets they are kept, as lists ``target_<column>`` beside
+            ``targets``.
 
     Yields:
-        tables of `recsys_cg.schema.queries_schema`, each of at most about four million list values, so that memory
-        stays bounded where users have long pasts.
+        tables of `recsys_cg.schema.queries_schema`, then the columns of ``exposures``; each of at most about four
+        million list values, so that memory stays bounded where users have long pasts.
     """
     asked = np.flatnonzero((timeline.time_us >= from_us) & (timeline.time_us < until_us)).astype(np.int64)
     if not len(asked):
@@ -118,8 +127,14 @@ def evaluation_queries(
     for start, end in _cut(pasts.lengths + pasts.seen_lengths + target_counts):
         first = int(target_ends[start - 1]) if start else 0
         chosen = target_positions[first : int(target_ends[end - 1])]
-        lists = _lists(_offsets(target_counts[start:end]), timeline.item_row[chosen])
-        yield _query_table(timeline, asked[start:end], lists, pasts.slice(start, end))
+        offsets = _offsets(target_counts[start:end])
+        lists = _lists(offsets, timeline.item_row[chosen])
+        table = _query_table(timeline, asked[start:end], lists, pasts.slice(start, end))
+        if exposures is not None:
+            for name in exposures.column_names:
+                values = exposures.column(name).combine_chunks().take(pa.array(chosen))
+                table = table.append_column(f"target_{name}", pa.ListArray.from_arrays(pa.array(offsets), values))
+        yield table
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from recsys_cg.data.identifiers import to_strings
 from recsys_cg.errors import SourceError
 
-__all__ = ["Ragged", "dense_rows", "numeric_values", "split_values", "tokenize"]
+__all__ = ["Ragged", "dense_rows", "numeric_column", "numeric_values", "split_values", "tokenize"]
 
 _NUMBER: Final = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\s*$"
 
@@ -105,21 +105,34 @@ def numeric_values(column: pa.ChunkedArray, name: str) -> npt.NDArray[np.float64
         SourceError: the column holds values and none of them is a number.
     """
     array = _plain(column)
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.int8())
-    if pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):
-        numbers = array.cast(pa.float64(), safe=False)
-    else:
-        strings = to_strings(array, name)
-        readable = pc.match_substring_regex(strings, _NUMBER)
-        plain = pc.replace_substring_regex(pc.utf8_trim_whitespace(strings), r"^\+", "")
-        numbers = pc.if_else(readable, plain, None).cast(pa.float64())
-        if numbers.null_count == len(numbers) and strings.null_count < len(strings):
-            example = strings.drop_null()[0].as_py()
-            raise SourceError(f"numeric feature of column {name!r}: no value is a number, e.g. {example!r}")
+    numbers = numeric_column(array, name)
+    if numbers.null_count == len(numbers) and array.null_count < len(array):
+        strings = to_strings(array, name).drop_null()
+        if len(strings):
+            raise SourceError(f"numeric feature of column {name!r}: no value is a number, e.g. {strings[0].as_py()!r}")
     values = np.array(pc.fill_null(numbers, float("nan")), dtype=np.float64)
     values[~np.isfinite(values)] = np.nan
     return values
+
+
+def numeric_column(array: pa.Array, name: str) -> pa.Array:
+    """Read numbers, or text that holds numbers, as float64; null where it is missing or is no number."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    kind = array.type
+    if pa.types.is_boolean(kind):
+        array = array.cast(pa.int8())
+    if (
+        pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+    ):
+        return array.cast(pa.float64(), safe=False)
+    strings = to_strings(array, name)
+    readable = pc.match_substring_regex(strings, _NUMBER)
+    plain = pc.replace_substring_regex(pc.utf8_trim_whitespace(strings), r"^\+", "")
+    return pc.if_else(readable, plain, None).cast(pa.float64())
 
 
 def dense_rows(column: pa.ChunkedArray, name: str, dim: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
