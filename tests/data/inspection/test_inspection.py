@@ -195,6 +195,8 @@ def test_lists_of_parquet_are_categorical_or_dense(tmp_path: Path, events: Path)
 def test_commas_of_ordinary_titles_separate_nothing(tmp_path: Path, events: Path) -> None:
     items = _catalogue(tmp_path / "items.csv", name=[f'"Thing {n}, The other {n * 31}"' for n in range(40)])
     assert _features(events, items)["name"].kind == "text"
+    volumes = _catalogue(tmp_path / "volumes.csv", name=[f'"Story {n // 2}, volume {n % 2}"' for n in range(40)])
+    assert _features(events, volumes)["name"].kind == "text"
 
 
 def test_availability_is_found_in_one_unit_only(tmp_path: Path, events: Path) -> None:
@@ -263,7 +265,7 @@ def test_paths_are_relative_to_the_project_file_where_it_is_near(tmp_path: Path,
 def test_hostile_names_and_values_cannot_break_the_file(tmp_path: Path) -> None:
     table = pa.table(
         {
-            'user"\n]': ["a\n[x]\n", 'b"""'] * 50,
+            'user"\n\x7f]': ["a\n[x]\n", 'b"""'] * 50,
             "item = #": ["\x00\x7f", "日本, 'q'"] * 50,
             "time": pa.array([START_S + n for n in range(100)]),
             "event": ['x"y\n', "z]"] * 50,
@@ -275,10 +277,10 @@ def test_hostile_names_and_values_cannot_break_the_file(tmp_path: Path) -> None:
     )
     pq.write_table(catalogue, tmp_path / "i.parquet")
     proposal = inspect_sources(
-        str(tmp_path / "e.parquet"), str(tmp_path / "i.parquet"), user='user"\n]', item="item = #"
+        str(tmp_path / "e.parquet"), str(tmp_path / "i.parquet"), user='user"\n\x7f]', item="item = #"
     )
     config = _reload(render_config(proposal), tmp_path)
-    assert config.interactions.user == 'user"\n]'
+    assert config.interactions.user == 'user"\n\x7f]'
     assert config.items is not None
     assert config.items.item == "item = #"
     assert [feature.source_column for feature in config.items.features] == ["1é"]
