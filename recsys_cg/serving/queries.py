@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from recsys_cg.errors import SearchError
+from recsys_cg.serving.encoder import QueryEncoder
 from recsys_cg.serving.inputs import history_inputs
-from recsys_cg.serving.release import Release
 
 __all__ = ["encode_queries"]
 
@@ -17,7 +17,11 @@ _BATCH = 1024
 
 
 def encode_queries(
-    release: Release, queries: pa.Table, *, row_map: NDArray[np.int32] | None = None
+    encoder: QueryEncoder,
+    history_vectors: NDArray[np.float32],
+    queries: pa.Table,
+    *,
+    row_map: NDArray[np.int32] | None = None,
 ) -> NDArray[np.float32]:
     """Return float32 [queries, dim], the query vectors of ``queries``, row for row, of unit norm.
 
@@ -25,7 +29,8 @@ def encode_queries(
     not have are left out, as a lookup does; a query of which nothing is left gets the vector of an empty history.
 
     Args:
-        release: whose encoder and history vectors are used.
+        encoder: the query tower.
+        history_vectors: float32 [release items, history_dim].
         queries: a table of `schema.queries_schema`.
         row_map: int32 [dataset items], the release row of each dataset item_row, -1 where the release has no such
             item. None: they are equal, as for a release built from this dataset.
@@ -33,21 +38,26 @@ def encode_queries(
     Raises:
         SearchError: a history names a row outside ``row_map`` (outside the release when that is None).
     """
-    vectors = np.empty((queries.num_rows, release.encoder.contract.dim), np.float32)
+    vectors = np.empty((queries.num_rows, encoder.contract.dim), np.float32)
     start = 0
     for batch in queries.to_batches(max_chunksize=_BATCH):
-        vectors[start : start + len(batch)] = _encode_batch(release, batch, row_map)
+        vectors[start : start + len(batch)] = _encode_batch(encoder, history_vectors, batch, row_map)
         start += len(batch)
     return vectors
 
 
-def _encode_batch(release: Release, batch: pa.RecordBatch, row_map: NDArray[np.int32] | None) -> NDArray[np.float32]:
+def _encode_batch(
+    encoder: QueryEncoder,
+    history_vectors: NDArray[np.float32],
+    batch: pa.RecordBatch,
+    row_map: NDArray[np.int32] | None,
+) -> NDArray[np.float32]:
     rows, times, events = (
         batch.column(name).flatten().to_numpy(zero_copy_only=False)
         for name in ("history", "history_times_us", "history_events")
     )
     lengths = pc.list_value_length(batch.column("history")).to_numpy(zero_copy_only=False).astype(np.int64)
-    items = len(release) if row_map is None else len(row_map)
+    items = len(history_vectors) if row_map is None else len(row_map)
     if len(rows) and (rows.min() < 0 or rows.max() >= items):
         raise SearchError(f"a query's history names item_row {rows.min()} to {rows.max()}, expected 0 to {items - 1}")
     if row_map is not None:
@@ -62,7 +72,7 @@ def _encode_batch(release: Release, batch: pa.RecordBatch, row_map: NDArray[np.i
         events,
         lengths,
         batch.column("time_us").to_numpy(zero_copy_only=False),
-        vectors=release.history_vectors,
-        max_history=release.encoder.contract.max_history,
+        vectors=history_vectors,
+        max_history=encoder.contract.max_history,
     )
-    return release.encoder.encode(**tensors)
+    return encoder.encode(**tensors)
