@@ -122,22 +122,31 @@ def _show(value: float) -> str:
 
 def _judge_vectors(report: Mapping[str, Any]) -> Iterator[Gate]:
     vectors, freshness = section(report, "vectors"), section(report, "freshness")
-    yield _at_most(
-        "vectors_finite", number(vectors.get("not_finite")), 0.0,
-        "The number of item vectors with a NaN or an infinity", "vectors.not_finite",
+    yield _none_of(
+        "vectors_finite", vectors.get("not_finite"), "vectors.not_finite", "item vector(s) hold a NaN or an infinity",
+        "Every number of every item vector is finite.",
     )  # fmt: skip
     yield _at_most(
         "vectors_unit_norm", number(vectors.get("max_norm_error")), NORM_TOLERANCE,
         "The largest difference of an item vector's norm from 1", "vectors.max_norm_error",
     )  # fmt: skip
-    yield _at_most(
-        "stale_fraction", number(freshness.get("stale_fraction")), 0.0,
-        "The share of items embedded by another encoder or from other content", "freshness.stale_fraction",
+    yield _none_of(
+        "stale_fraction", freshness.get("stale_fraction"), "freshness.stale_fraction",
+        "is the share of items embedded by another encoder or from other content",
+        "Every item was embedded by this encoder, from the content that the catalogue has now.",
     )  # fmt: skip
-    yield _at_most(
-        "items_without_vector", number(freshness.get("items_without_vector")), 0.0,
-        "The number of catalogue items without a vector", "freshness.items_without_vector",
+    yield _none_of(
+        "items_without_vector", freshness.get("items_without_vector"), "freshness.items_without_vector",
+        "catalogue item(s) have no vector",
+        "Every item of the catalogue has a vector.",
     )  # fmt: skip
+
+
+def _none_of(name: str, found: Any, where: str, fault: str, fine: str) -> Gate:
+    value = number(found)
+    if value is None:
+        return _missing(name, 0.0, where)
+    return _gate(name, value, 0.0, value <= 0, fine if value <= 0 else f"{_show(value)} {fault}.")
 
 
 def _judge_geometry(report: Mapping[str, Any], gates: GatesConfig) -> Iterator[Gate]:
@@ -207,7 +216,7 @@ def _judge_baseline(report: Mapping[str, Any], gates: GatesConfig) -> Iterator[G
             yield _missing(name, theirs, f"systems.{lacking}.overall.{metric}")
         return
     label = baseline.replace("_", " ")
-    why = f"{metric} is {_show(ours)} against {_show(theirs)} of {label}"
+    why = f"{metric.capitalize()} is {_show(ours)} against {_show(theirs)} of {label}"
     interval = interval_of(comparison(report, baseline, "overall", metric))
     if interval is None:
         passed = ours > theirs
@@ -244,7 +253,7 @@ def _judge_drop(name: str, entry: Mapping[str, Any], allowed: float, group: str,
         return _missing(name, allowed, f"comparisons: {TWO_TOWER} against {PREVIOUS}, {group}, {metric}")
     certain, large = interval[1] < 0, -difference > allowed
     moved = "fell" if difference < 0 else "rose" if difference > 0 else "moved"
-    label = metric if group == "overall" else f"{group} {metric}"
+    label = metric.capitalize() if group == "overall" else f"{group.capitalize()} {metric}"
     why = f"{label} {moved} by {_show(abs(difference))} (95% interval of new minus old {_show_interval(interval)}): "
     if certain and large:
         why += f"a drop beyond chance and above the {_show(allowed)} allowed."

@@ -16,9 +16,9 @@ _SERIES = (
     ("validation_recall", "Validation recall"),
     ("loss", "Training loss"),
     ("geometry.effective_rank", "Effective rank"),
-    ("geometry.mean_pairwise_similarity", "Mean similarity of two items"),
-    ("geometry.alignment", "Alignment (lower is closer)"),
-    ("geometry.uniformity", "Uniformity (lower is more even)"),
+    ("geometry.mean_pairwise_similarity", "Mean similarity"),
+    ("geometry.alignment", "Alignment"),
+    ("geometry.uniformity", "Uniformity"),
 )
 _INDEX_APART = {"kind", "by_bucket", "parameters", "latency_ms", "bytes", "operating_points", "why"}
 
@@ -71,9 +71,9 @@ class TrainingView:
     facts: tuple[tuple[str, str], ...]
 
 
-def facts_of(report: Mapping[str, Any], part: str) -> tuple[tuple[str, str], ...]:
-    """Return all figures of one part of the report as (label, text)."""
-    return tuple(words.flatten(section(report, part)))
+def facts_of(report: Mapping[str, Any], part: str, prefix: str = "") -> tuple[tuple[str, str], ...]:
+    """Return all figures of one part of the report as (label, text); labels start with ``prefix``."""
+    return tuple(words.flatten(section(report, part), prefix))
 
 
 def read_index(report: Mapping[str, Any]) -> IndexView | None:

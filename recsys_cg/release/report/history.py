@@ -51,7 +51,7 @@ def history_grid(reports: Sequence[Mapping[str, Any]] | None) -> Grid:
     rows, columns = [], ["Created", "Verdict", *_LABELS.values()]
     for report in reversed(reports or ()):
         figures = {_metric(name): value for name, value in headline(report).items()}
-        cells = [words.moment(report["created"]) if report.get("created") else words.ABSENT, read_verdict(report).state]
+        cells = [words.day(report["created"]) if report.get("created") else words.ABSENT, read_verdict(report).state]
         cells += [words.fraction(figures.get(name)) for name in _LABELS]
         rows.append((str(report.get("release", "")), "other", tuple(cells)))
     return Grid(tuple(columns), tuple(rows))

@@ -9,7 +9,7 @@ from typing import Any
 from recsys_cg.release.reading import TWO_TOWER, number, section
 from recsys_cg.release.report import words
 from recsys_cg.release.report.lists import coverage_grid
-from recsys_cg.release.report.results import MeasuredTable, paired_table, recall_table
+from recsys_cg.release.report.results import MeasuredTable, paired_tables, recall_table
 from recsys_cg.release.report.verdict import read_verdict
 
 __all__ = ["render_markdown"]
@@ -41,7 +41,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
             raw=(1,),
         )
     yield from _measured(recall_table(report), "Popularity of the target", "System")
-    yield from _measured(paired_table(report), "Popularity of the target", "Difference of this release")
+    for paired in paired_tables(report)[:1]:
+        yield from _measured(paired, "Popularity of the target", "Difference of this release")
     coverage = coverage_grid(report)
     if coverage is not None:
         rows = [(label, *cells) for label, _, cells in coverage.rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recsys_cg.release.reading import TWO_TOWER, comparison, interval_of, number, primary_k, section
@@ -20,7 +20,7 @@ __all__ = [
     "debiased_table",
     "metric_grid",
     "ordered_systems",
-    "paired_table",
+    "paired_tables",
     "recall_by",
     "recall_table",
     "role_of",
@@ -31,7 +31,10 @@ _FIRST = (TWO_TOWER, "previous_release")
 
 @dataclass(frozen=True)
 class MeasuredRow:
-    """One measured mean with its interval, as text and as places on the table's axis (percent; None: not there)."""
+    """One measured mean with its interval, as text and as places on the table's axis.
+
+    ``at``, ``low``, ``high`` and ``reference`` (another figure to compare with) are percent of the axis; None: absent.
+    """
 
     label: str
     role: str
@@ -41,6 +44,7 @@ class MeasuredRow:
     at: float | None = None
     low: float | None = None
     high: float | None = None
+    reference: float | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ def _breakdown(report: Mapping[str, Any], bins: Mapping[str, Any]) -> MeasuredTa
         return None
     axis = _axis_of(entry.get(metric) for entry in measured.values())
     rows = tuple(
-        _measured(label, "ours", entry[metric], axis, note=words.count(number(entry.get("queries"))))
+        _measured(label, "alone", entry[metric], axis, note=words.count(number(entry.get("queries"))))
         for label, entry in measured.items()
     )
     return MeasuredTable(metric, axis, (MeasuredGroup("", "", rows),))
@@ -127,25 +131,18 @@ def _breakdown(report: Mapping[str, Any], bins: Mapping[str, Any]) -> MeasuredTa
 
 def debiased_table(report: Mapping[str, Any]) -> MeasuredTable | None:
     """Return raw beside propensity-weighted recall of each system, or None where no weighted recall was measured."""
-    k = primary_k(report)
-    named = (("raw", f"recall@{k}"), ("weighted", f"recall_ips@{k}"))
+    raw, weighted = f"recall@{primary_k(report)}", f"recall_ips@{primary_k(report)}"
     entries = {name: section(report, "systems", name, "overall") for name in ordered_systems(report)}
-    entries = {name: entry for name, entry in entries.items() if number(entry.get(named[1][1])) is not None}
+    entries = {name: entry for name, entry in entries.items() if number(entry.get(weighted)) is not None}
     if not entries:
         return None
-    axis = _axis_of(entry.get(metric) for entry in entries.values() for _, metric in named)
-    groups = tuple(
-        MeasuredGroup(
-            words.system_label(name),
-            "",
-            tuple(
-                _measured(label, role_of(name) if label == "weighted" else "other", entry.get(metric), axis)
-                for label, metric in named
-            ),
-        )
-        for name, entry in entries.items()
-    )
-    return MeasuredTable(named[1][1], axis, groups)
+    axis = _axis_of(entry.get(metric) for entry in entries.values() for metric in (raw, weighted))
+    rows = []
+    for name, entry in entries.items():
+        row = _measured(words.system_label(name), role_of(name), entry.get(weighted), axis)
+        mean = number(entry.get(raw))
+        rows.append(replace(row, note=words.fraction(mean), reference=None if mean is None else axis.place(mean)))
+    return MeasuredTable(weighted, axis, (MeasuredGroup("", "", tuple(rows)),))
 
 
 def cold_facts(report: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -187,24 +184,29 @@ def _measured(label: str, role: str, value: Any, axis: Axis, *, note: str = "") 
     )
 
 
-def paired_table(report: Mapping[str, Any]) -> MeasuredTable | None:
-    """Return the paired differences of the release from every other system, by bucket, or None."""
+def paired_tables(report: Mapping[str, Any]) -> tuple[MeasuredTable, ...]:
+    """Return the paired differences of the release from every other system, on one axis.
+
+    The first table holds all queries and the tail, the second the other buckets; a table without figures is left out.
+    """
     metric = f"recall@{primary_k(report)}"
-    found = []
+    found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for bucket in ("overall", *BUCKETS):
         rows = [(name, comparison(report, name, bucket, metric)) for name in ordered_systems(report)]
         known = [(name, entry) for name, entry in rows if number(entry.get("difference")) is not None]
         if known:
-            found.append((bucket, known))
-    if not found:
-        return None
-    bounds = [interval_of(entry) or (0.0, 0.0) for _, known in found for _, entry in known]
+            found[bucket] = known
+    bounds = [interval_of(entry) or (0.0, 0.0) for known in found.values() for _, entry in known]
+    if not bounds:
+        return ()
     axis = nice_axis(min(0.0, *(low for low, _ in bounds)), max(0.0, *(high for _, high in bounds)), sign=True)
-    groups = tuple(
-        MeasuredGroup(words.bucket_label(bucket), "", tuple(_difference(name, entry, axis) for name, entry in known))
-        for bucket, known in found
-    )
-    return MeasuredTable(metric, axis, groups, zero=axis.place(0.0))
+    groups = {
+        bucket: MeasuredGroup(words.bucket_label(bucket), "", tuple(_difference(*pair, axis) for pair in known))
+        for bucket, known in found.items()
+    }
+    first = tuple(group for bucket, group in groups.items() if bucket in ("overall", "tail"))
+    rest = tuple(group for bucket, group in groups.items() if bucket not in ("overall", "tail"))
+    return tuple(MeasuredTable(metric, axis, part, axis.place(0.0)) for part in (first, rest) if part)
 
 
 def _difference(system: str, entry: Mapping[str, Any], axis: Axis) -> MeasuredRow:
@@ -214,11 +216,11 @@ def _difference(system: str, entry: Mapping[str, Any], axis: Axis) -> MeasuredRo
     role = "clear" if clear else "unclear"
     places = (axis.place(bounds[0]), axis.place(bounds[1])) if bounds else (None, None)
     return MeasuredRow(
-        f"against {words.system_label(system)}",
+        words.system_label(system),
         role,
         words.signed(difference),
         words.interval(bounds, sign=True),
-        "" if p is None else (f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"),
+        "" if p is None else (f"{p:.3f}" if p >= 0.001 else "< 0.001"),
         axis.place(difference),
         places[0],
         places[1],

@@ -20,6 +20,9 @@ from recsys_cg.release.report import words
 
 __all__ = ["Figure", "GateRow", "Verdict", "read_verdict"]
 
+_REASONS = 2
+"""Reasons of failed gates that the summary repeats."""
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -48,8 +51,10 @@ class Verdict:
     Attributes:
         state: ``"published"``, ``"forced"``, ``"refused"`` or ``"unjudged"``.
         title: the verdict in a few words.
-        summary: one or two sentences on what was found.
+        summary: a few sentences: why it was refused, if it was, and what was found.
+        reason: why it was published although a gate failed, or empty.
         gates: failed ones first.
+        figures: headline figures that the report holds.
     """
 
     state: str
@@ -69,7 +74,7 @@ def read_verdict(report: Mapping[str, Any]) -> Verdict:
     return Verdict(
         state=state,
         title=title,
-        summary=_summarise(report),
+        summary=" ".join([*(row.why for row in failed[:_REASONS] if state == "refused"), _summarise(report)]),
         reason=str(section(report, "forced").get("reason", "")),
         gates=tuple(rows),
         figures=tuple(_figures(report)),

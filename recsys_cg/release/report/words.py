@@ -11,6 +11,7 @@ __all__ = [
     "ABSENT",
     "bucket_label",
     "count",
+    "day",
     "flatten",
     "fraction",
     "gate_label",
@@ -106,7 +107,7 @@ def quantity(value: Any) -> str:
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and 1 < abs(value) < 1e15):
         return f"{value:,.0f}".replace("-", "\u2212")
     if isinstance(value, float):
-        return f"{value:.4g}".replace("-", "\u2212")
+        return f"{value:,.4g}".replace("-", "\u2212")
     return str(value)
 
 
@@ -119,6 +120,15 @@ def size(value: float | None) -> str:
             return f"{value:,.0f} {unit}" if unit == "bytes" or value >= 100 else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:,.1f} TB"
+
+
+def day(text: Any) -> str:
+    """Return the date of an RFC 3339 time as e.g. ``29 Nov 2026``, or the text as it is."""
+    try:
+        parsed = datetime.fromisoformat(str(text))
+    except ValueError:
+        return str(text)
+    return f"{parsed.day} {parsed:%b %Y}"
 
 
 def moment(text: Any) -> str:
