@@ -127,10 +127,11 @@ def evaluate(
     project = open_project(config, workdir, overrides)
     from recsys_cg.artifacts import lock_workdir
     from recsys_cg.workflow import evaluate as stage
+    from recsys_cg.workflow.reporting import summary_of
 
     with lock_workdir(project.workdir):
         built = stage.build(project)
-    print_result(_stage_result(built), as_json=as_json, text=stage.summary(built.path))
+    print_result(_stage_result(built), as_json=as_json, text=summary_of(built.path))
 
 
 def publish(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -121,7 +121,7 @@ def assemble(
     if project.config.serving.histories:
         from recsys_cg.serving.histories import write_histories
 
-        write_histories(directory / ReleaseFiles.HISTORIES, dataset.iter_histories(), max_events=dataset.max_history)
+        write_histories(directory / ReleaseFiles.HISTORIES, dataset.iter_histories(), max_history=dataset.max_history)
     tied = embedded.history_vectors is embedded.vectors
     return {
         "release": name,
@@ -188,9 +188,7 @@ def _build_index(project: Project, dataset: Any, directory: Path, embedded: _Vec
     )
 
 
-def _tuning_queries(
-    project: Project, dataset: Any, directory: Path, embedded: _Vectors
-) -> NDArray[np.float32]:
+def _tuning_queries(project: Project, dataset: Any, directory: Path, embedded: _Vectors) -> NDArray[np.float32]:
     """Encode a sample of the validation queries: the index is tuned on what the query tower gives, not on items."""
     from recsys_cg.serving.encoder import QueryEncoder
     from recsys_cg.serving.queries import encode_queries
@@ -200,9 +198,3 @@ def _tuning_queries(
     chosen = np.sort(np.random.default_rng(project.seed).choice(len(queries), size=wanted, replace=False))
     encoder = QueryEncoder.open(directory / ReleaseFiles.ENCODER)
     return encode_queries(encoder, embedded.history_vectors, queries.take(pa.array(chosen)))
-
-
-def released_ids(release: Path) -> Sequence[str]:
-    """Return the item ids of a release, in row order."""
-    ids: Sequence[str] = pq.read_table(release / ReleaseFiles.ITEMS, columns=["item_id"])["item_id"].to_pylist()
-    return ids

@@ -12,9 +12,12 @@ from typing import Any
 from recsys_cg import artifacts
 from recsys_cg.errors import ConfigError, GateRefusedError, StoreError
 from recsys_cg.progress import say
+from recsys_cg.release.gates import conclude, failed_gates
+from recsys_cg.release.store import Store
 from recsys_cg.schema import ReleaseFiles, ReportFiles
 from recsys_cg.workflow import dataset, evaluate, index, train
 from recsys_cg.workflow.project import Project, Stage
+from recsys_cg.workflow.reporting import read_extras, summarise, write_report
 
 __all__ = ["PublishedReport", "list_releases", "publish", "read_report", "roll_back"]
 
@@ -34,8 +37,6 @@ def publish(
         ConfigError: ``force`` without a reason.
         StoreError: another release became current since the evaluation.
     """
-    from recsys_cg.release.store import Store
-
     if force is not None and not force.strip():
         raise ConfigError("--force needs a reason, which is kept with the release")
     if release is None or evaluation is None:
@@ -45,8 +46,8 @@ def publish(
     store = Store(project.store_path)
     report = json.loads((evaluation.path / ReportFiles.JSON).read_text(encoding="utf-8"))
     name = str(release.manifest.info["release"])
-    failed = [gate for gate in report["gates"] if not gate["passed"]]
-    if failed and force is None:
+    failed = failed_gates(report["gates"])
+    if not conclude(report, report["gates"], force_reason=force)["published"]:
         reasons = [f"{gate['name']}: {gate['why']}" for gate in failed]
         kept = store.refuse(name, evaluation.path, reasons)
         lines = "\n".join(f"  {reason}" for reason in reasons)
@@ -73,10 +74,7 @@ def publish(
 
 def _write_final_report(evaluation: Stage, final: Path, report: dict[str, Any], force: str | None) -> None:
     shutil.copytree(evaluation.path, final, ignore=shutil.ignore_patterns(artifacts.MANIFEST))
-    report["published"] = True
-    if force is not None:
-        report["forced"] = {"reason": force}
-    evaluate.write_report(final, report, evaluate.read_extras(evaluation.path))
+    write_report(final, conclude(report, report["gates"], force_reason=force), read_extras(evaluation.path))
 
 
 @dataclass(frozen=True)
@@ -96,8 +94,6 @@ def read_report(store_path: str, release: str | None = None) -> PublishedReport:
         StoreError: nothing is published.
         ReleaseNotFoundError: no such release.
     """
-    from recsys_cg.release.store import Store
-
     store = Store(store_path)
     name = release or store.current()
     if name is None:
@@ -105,13 +101,11 @@ def read_report(store_path: str, release: str | None = None) -> PublishedReport:
     directory = store.path_of(name) / ReleaseFiles.REPORT
     report = store.report_of(name)
     markdown = (directory / ReportFiles.MARKDOWN).read_text(encoding="utf-8")
-    return PublishedReport(report, markdown, evaluate.summarise(report), directory / ReportFiles.HTML)
+    return PublishedReport(report, markdown, summarise(report), directory / ReportFiles.HTML)
 
 
 def list_releases(store_path: str) -> list[dict[str, Any]]:
     """Return one row a release, newest first: name, created, current, pinned, figures, fault."""
-    from recsys_cg.release.store import Store
-
     return [
         {
             "name": one.name,
@@ -127,7 +121,6 @@ def list_releases(store_path: str) -> list[dict[str, Any]]:
 
 def roll_back(store_path: str, release: str | None = None) -> dict[str, Any]:
     """Point CURRENT at ``release``, or at CURRENT's predecessor, after verifying it."""
-    from recsys_cg.release.store import Store
-
     store = Store(store_path)
+    previous = store.current()
     return {"release": store.rollback(release), "previous": previous}

@@ -1,0 +1,204 @@
+"""Measuring a release as it serves: its own encoder, its own index, on a dataset's queries."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from recsys_cg.config import Config
+from recsys_cg.data.dataset import Dataset
+from recsys_cg.errors import RecsysError
+from recsys_cg.evaluation import Evaluation, TwoTowerSystem, evaluate_systems
+from recsys_cg.evaluation.baselines import fit_baselines
+from recsys_cg.evaluation.drift import freeze_probes, measure_drift, run_probes
+from recsys_cg.evaluation.index_quality import measure_index
+from recsys_cg.evaluation.vectors import check_vectors, measure_freshness, measure_vector_geometry
+from recsys_cg.index.exact import ExactRetriever
+from recsys_cg.progress import say
+from recsys_cg.schema import ReleaseFiles
+from recsys_cg.serving.queries import encode_queries
+from recsys_cg.serving.release import Release
+
+__all__ = ["Measured", "ReleaseUnderTest", "measure"]
+
+_PREVIOUS = "previous_release"
+_PROBES = 1000
+_INDEX_QUERIES = 2000
+
+
+@dataclass(frozen=True)
+class ReleaseUnderTest:
+    """A release set against a dataset whose items may stand in other rows.
+
+    Attributes:
+        release: the open release.
+        items: the dataset's items.
+    """
+
+    release: Release
+    items: pa.Table
+
+    @cached_property
+    def item_rows(self) -> NDArray[np.int32]:
+        """[release items] the dataset's item_row of each, -1 where the dataset has no such item."""
+        return _match(self.released["item_id"], self.items["item_id"])
+
+    @cached_property
+    def release_rows(self) -> NDArray[np.int32]:
+        """[dataset items] the release's row of each, -1 where the release has no such item."""
+        return _match(self.items["item_id"], self.released["item_id"])
+
+    @cached_property
+    def released(self) -> pa.Table:
+        """The release's own item table."""
+        return pq.read_table(self.release.path / ReleaseFiles.ITEMS)
+
+    def encode(self, queries: pa.Table) -> NDArray[np.float32]:
+        """Encode queries whose histories are rows of the dataset."""
+        release = self.release
+        return encode_queries(release.encoder, release.history_vectors, queries, row_map=self.release_rows)
+
+    def encode_own(self, queries: pa.Table) -> NDArray[np.float32]:
+        """Encode queries whose histories are rows of the release."""
+        return encode_queries(self.release.encoder, self.release.history_vectors, queries)
+
+    def system(self, name: str, seed: int) -> TwoTowerSystem:
+        """Return the release as a system to be measured."""
+        index = self.release.retriever
+        return TwoTowerSystem(
+            name,
+            self.encode,
+            index,
+            item_rows=self.item_rows,
+            items=len(self.items),
+            settings={"release": self.release.name, "index": index.kind},
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The report without its gates, the figures of single queries, and the probes that drift is measured on."""
+
+    report: dict[str, Any]
+    evaluation: Evaluation
+    probes: pa.Table
+
+
+def measure(
+    config: Config, release: Release, dataset: Dataset, *, previous: Release | None, probes: pa.Table | None
+) -> Measured:
+    """Measure ``release`` on the dataset's queries, beside the baselines and the previous release.
+
+    Args:
+        config: ``[evaluation]`` and ``[project]`` are read.
+        release: the release to judge.
+        dataset: queries, items and training sequences; the release's own or a later one.
+        previous: what it would replace, if anything.
+        probes: frozen by an earlier evaluation; None draws them from this dataset's queries.
+    """
+    seed, settings = config.project.seed, config.evaluation
+    under_test = ReleaseUnderTest(release, dataset.items)
+    queries, sequences = dataset.queries(settings.split), dataset.sequences()
+    systems: list[Any] = [under_test.system("two_tower", seed)]
+    if previous is not None:
+        systems.append(ReleaseUnderTest(previous, dataset.items).system(_PREVIOUS, seed))
+    baselines, skipped = fit_baselines(
+        dataset.items, sequences, settings, validation=dataset.queries("validation"), test=queries, seed=seed
+    )
+    say(f"evaluate: {len(queries):,} queries, {len(systems) + len(baselines)} systems")
+    windows = dataset.manifest.info["windows"]
+    cutoff = windows["test_from_us"] if settings.split == "test" else windows["validation_from_us"]
+    evaluation = evaluate_systems(
+        [*systems, *baselines], queries, dataset.items, sequences, settings, seed, cutoff_us=cutoff, skipped=skipped
+    )
+    frozen = freeze_probes(queries, dataset.items, count=_PROBES, seed=seed) if probes is None else probes
+    report = {
+        "schema": 1,
+        "release": release.name,
+        "project": config.project.name,
+        "encoder": release.manifest.info["encoder_digest"],
+        "dataset": dataset.manifest.digest,
+        "created": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        **evaluation.report,
+        "index": _measure_index(under_test, queries, settings.primary_k, seed),
+        "vectors": check_vectors(release.vectors),
+        "geometry": _measure_geometry(under_test, queries, seed),
+        "freshness": measure_freshness(
+            under_test.released,
+            dataset.items,
+            encoder_digest=release.manifest.info["encoder_digest"],
+            now_us=time.time_ns() // 1000,
+            catalogue_us=int(datetime.fromisoformat(dataset.manifest.created).timestamp() * 1e6),
+        ),
+    }
+    if previous is not None:
+        report["drift"] = _measure_drift(under_test, previous, frozen, settings.primary_k)
+    return Measured(report, evaluation, frozen)
+
+
+def _match(wanted: pa.ChunkedArray, known: pa.ChunkedArray) -> NDArray[np.int32]:
+    rows = pc.fill_null(pc.index_in(wanted, value_set=known.combine_chunks()), -1)
+    result: NDArray[np.int32] = rows.to_numpy().astype(np.int32)
+    return result
+
+
+def _sample(queries: pa.Table, count: int, seed: int) -> pa.Table:
+    if len(queries) <= count:
+        return queries
+    return queries.take(pa.array(np.sort(np.random.default_rng(seed).permutation(len(queries))[:count])))
+
+
+def _measure_index(under_test: ReleaseUnderTest, queries: pa.Table, k: int, seed: int) -> dict[str, Any]:
+    release = under_test.release
+    return measure_index(
+        release.retriever,
+        ExactRetriever(release.vectors),
+        under_test.encode(_sample(queries, _INDEX_QUERIES, seed)),
+        under_test.released["bucket"].to_pylist(),
+        k,
+        info=release.manifest.info["index"],
+        seed=seed,
+    )
+
+
+def _measure_geometry(under_test: ReleaseUnderTest, queries: pa.Table, seed: int) -> dict[str, Any]:
+    release = under_test.release
+    if len(queries) == 0 or len(release) < 2:
+        return {}
+    sample = _sample(queries, _INDEX_QUERIES, seed)
+    targets = under_test.release_rows[np.array([targets[0] for targets in sample["targets"].to_pylist()])]
+    known = targets >= 0
+    if not known.any():
+        return {}
+    vectors = under_test.encode(sample)[known]
+    return measure_vector_geometry(vectors, release.vectors[targets[known]], release.vectors, seed=seed)
+
+
+def _measure_drift(under_test: ReleaseUnderTest, previous: Release, probes: pa.Table, k: int) -> dict[str, Any]:
+    answers = [
+        run_probes(probes, one.released, one.encode_own, one.release.retriever, k=k)
+        for one in (under_test, ReleaseUnderTest(previous, under_test.items))
+    ]
+    return {"against": previous.name, **measure_drift(*answers, k=k)}
+
+
+def open_previous(path: Path | None) -> Release | None:
+    """Open the release that would be replaced; one that cannot be opened any more is said and left out."""
+    if path is None:
+        return None
+    try:
+        return Release.open(path)
+    except RecsysError as error:
+        say(f"evaluate: the previous release cannot be opened and is not compared with: {error}")
+        return None

@@ -1,0 +1,127 @@
+"""The report's files: report.json, the page, the Markdown summary; and what the command line says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from recsys_cg.schema import EncoderFiles, ReleaseFiles, ReportFiles
+from recsys_cg.workflow.measurement import ReleaseUnderTest
+
+__all__ = ["Extras", "choose_examples", "read_extras", "summarise", "summary_of", "write_report"]
+
+_EXAMPLES = "examples.json"
+_TRAINING = "training.json"
+_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What the page shows beside report.json: the training record and example users."""
+
+    training: Mapping[str, Any] | None
+    examples: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, under_test: ReleaseUnderTest, examples: list[dict[str, Any]]) -> Extras:
+        """Take the training record that the release carries."""
+        path = under_test.release.path / ReleaseFiles.ENCODER / EncoderFiles.TRAINING
+        return cls(json.loads(path.read_text(encoding="utf-8")), examples)
+
+
+def read_extras(directory: Path) -> Extras:
+    """Read what `write_report` kept beside the page."""
+    training, examples = (json.loads((directory / name).read_text(encoding="utf-8")) for name in (_TRAINING, _EXAMPLES))
+    return Extras(training, examples)
+
+
+def write_report(directory: Path, report: Mapping[str, Any], extras: Extras) -> None:
+    """Write every form of the report into ``directory``, replacing what is there."""
+    from recsys_cg.release.report import render_html, render_markdown
+
+    _write_json(directory / ReportFiles.JSON, report)
+    _write_json(directory / _TRAINING, extras.training)
+    _write_json(directory / _EXAMPLES, extras.examples)
+    page = render_html(report, training=extras.training, examples=extras.examples)
+    (directory / ReportFiles.HTML).write_text(page, encoding="utf-8")
+    (directory / ReportFiles.MARKDOWN).write_text(render_markdown(report), encoding="utf-8")
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def choose_examples(under_test: ReleaseUnderTest, queries: pa.Table, *, count: int, seed: int) -> list[dict[str, Any]]:
+    """Draw users with a history and set their lists beside what they chose next, with titles.
+
+    Args:
+        under_test: the release, asked as it serves.
+        queries: of the dataset; one query a user is drawn.
+        count: users.
+        seed: of the draw.
+    """
+    with_history = np.flatnonzero(queries["history_length"].to_numpy() > 0)
+    users = queries["user_id"].take(pa.array(with_history)).to_numpy(zero_copy_only=False)
+    order = np.random.default_rng(seed).permutation(len(users))
+    _, first = np.unique(users[order], return_index=True)
+    chosen = queries.take(pa.array(np.sort(with_history[order[np.sort(first)[:count]]])))
+    if not len(chosen):
+        return []
+    seen = [under_test.release_rows[np.array(rows, dtype=np.int64)] for rows in chosen["seen"].to_pylist()]
+    found = under_test.release.retriever.search(
+        under_test.encode(chosen), _SHOWN, exclude=[rows[rows >= 0].astype(np.int32) for rows in seen]
+    )
+    lists = np.where(found.rows >= 0, under_test.item_rows[found.rows], -1)
+    return [
+        {
+            "user": query["user_id"],
+            "history": [_listed(under_test.items, row) for row in query["history"]],
+            "targets": [_listed(under_test.items, row) for row in query["targets"]],
+            "retrieved": [
+                _listed(under_test.items, int(row)) | {"score": round(float(score), 4)}
+                for row, score in zip(rows, scores, strict=True)
+                if row >= 0
+            ],
+        }
+        for query, rows, scores in zip(chosen.to_pylist(), lists, found.scores, strict=True)
+    ]
+
+
+def _listed(items: pa.Table, row: int) -> dict[str, Any]:
+    return {name: items[name][row].as_py() for name in ("item_id", "title", "bucket")}
+
+
+def summarise(report: Mapping[str, Any]) -> str:
+    """Return a few lines for a terminal: the two-tower beside the best baseline, by bucket, and the gates."""
+    k = report["protocol"]["primary_k"]
+    metric = f"recall@{k}"
+    lines = [f"{'':<18}{'queries':>9}  " + "  ".join(f"{group:>8}" for group in ("overall", *_GROUPS))]
+    for name, system in report["systems"].items():
+        if "overall" in system:
+            values = "  ".join(f"{_mean(system, group, metric):>8}" for group in ("overall", *_GROUPS))
+            lines.append(f"{name:<18}{system['overall']['queries']:>9,}  {values}")
+        else:
+            lines.append(f"{name:<18} skipped: {system.get('skipped', 'not measured')}")
+    failed = [gate["name"] for gate in report["gates"] if not gate["passed"]]
+    verdict = f"refused by {', '.join(failed)}" if failed else f"all {len(report['gates'])} gates passed"
+    return "\n".join([f"{metric} on the {report['protocol']['split']} window", *lines, verdict])
+
+
+def summary_of(directory: Path) -> str:
+    """Return `summarise` of the report in ``directory``, and where its page is."""
+    report = json.loads((directory / ReportFiles.JSON).read_text(encoding="utf-8"))
+    return f"{summarise(report)}\nreport: {directory / ReportFiles.HTML}"
+
+
+_GROUPS = ("head", "torso", "tail", "cold")
+
+
+def _mean(system: Mapping[str, Any], group: str, metric: str) -> str:
+    value = system.get(group, {}).get(metric)
+    return "-" if value is None or value["mean"] is None else f"{value['mean']:.4f}"
