@@ -18,6 +18,7 @@ from recsys_cg.beam.tallies import tally
 from recsys_cg.config import Config, ItemsConfig
 from recsys_cg.data.blocks import Block
 from recsys_cg.data.catalogue import ID, clean_catalogue_block, empty_catalogue, merge_catalogue
+from recsys_cg.data.content import FeatureSet
 from recsys_cg.data.items import assemble_items, count_events, frequent_items, merge_item_counts
 from recsys_cg.data.shards import Shard
 from recsys_cg.data.splits import Windows
@@ -107,8 +108,8 @@ class AssembleItems(beam.DoFn):
     The catalogue and the counts of all items are held by one worker: about 200 bytes an item, and its content.
     """
 
-    def __init__(self, config: Config, directory: Path, failures: Failures) -> None:
-        self._config, self._directory, self._failures = config, directory, failures
+    def __init__(self, config: Config, directory: Path, failures: Failures, features: FeatureSet | None) -> None:
+        self._config, self._directory, self._failures, self._features = config, directory, failures, features
 
     def process(
         self, _: None, counts: list[pa.Table], catalogue: list[pa.Table], windows: list[Windows], shards: list[int]
@@ -129,6 +130,7 @@ class AssembleItems(beam.DoFn):
             config.items.features if config.items else [],
             weights=config.interactions.event_weights,
             validation_from_us=windows.validation_from_us,
+            fitted=self._features,
         )
         pq.write_table(items, self._directory / DatasetFiles.ITEMS, compression="zstd")
         write_text_atomically(self._directory / DatasetFiles.FEATURES, features.to_json() + "\n")

@@ -32,13 +32,16 @@ from recsys_cg.beam.reading import ReadBlocks, WriteRejects
 from recsys_cg.beam.runner import open_pipeline
 from recsys_cg.beam.tallies import Tally, merge_tallies
 from recsys_cg.config import Config, DatasetConfig
+from recsys_cg.data.content import FeatureSet
 from recsys_cg.data.shards import Shard
 from recsys_cg.data.splits import Windows, choose_windows
 
 __all__ = ["build_dataset"]
 
 
-def build_dataset(config: Config, directory: Path, *, runner: Sequence[str] = ()) -> dict[str, Any]:
+def build_dataset(
+    config: Config, directory: Path, *, runner: Sequence[str] = (), features: FeatureSet | None = None
+) -> dict[str, Any]:
     """Build the dataset of ``config`` in ``directory``; it is not sealed.
 
     The result does not depend on the number of workers, nor on the order of files and rows; the number of shards
@@ -49,6 +52,7 @@ def build_dataset(config: Config, directory: Path, *, runner: Sequence[str] = ()
         config: the whole project file; sources, ``[dataset]`` and ``[project]`` are read.
         directory: an existing, empty directory.
         runner: Beam flags, behind those of ``dataset.runner``; none: in this process.
+        features: content features of an encoder that is kept, as for a refresh; None fits them anew.
 
     Returns:
         what the manifest says of a dataset: rows in, kept, rejected and filtered by reason, windows, items by bucket,
@@ -68,7 +72,7 @@ def build_dataset(config: Config, directory: Path, *, runner: Sequence[str] = ()
     failures = Failures(scratch / "failures")
     try:
         with open_pipeline([*config.dataset.runner, *runner]) as pipeline:
-            _Job(config, directory, plan, failures).attach(pipeline)
+            _Job(config, directory, plan, failures, features).attach(pipeline)
         failures.raise_first()
         return finish(config, directory, scratch)
     finally:
@@ -114,8 +118,11 @@ class _WriteTally(beam.DoFn):
 class _Job:
     """The pipeline of one dataset; each method attaches one part."""
 
-    def __init__(self, config: Config, directory: Path, plan: Plan, failures: Failures) -> None:
+    def __init__(
+        self, config: Config, directory: Path, plan: Plan, failures: Failures, features: FeatureSet | None
+    ) -> None:
         self._config, self._directory, self._plan, self._failures = config, directory, plan, failures
+        self._features = features
         self._scratch = directory / ".scratch"
 
     def attach(self, pipeline: beam.Pipeline) -> None:
@@ -230,7 +237,7 @@ class _Job:
         counter = CountItems(self._scratch, self._config.dataset.min_user_events, self._failures)
         counts = shards | "CountItems" >> beam.ParDo(counter, windows, **frequent).with_output_types(pa.Table)
         assembled = start | "AssembleItems" >> beam.ParDo(
-            AssembleItems(self._config, self._directory, self._failures),
+            AssembleItems(self._config, self._directory, self._failures, self._features),
             beam.pvalue.AsList(counts),
             beam.pvalue.AsList(catalogue),
             windows,

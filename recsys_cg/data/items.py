@@ -91,6 +91,7 @@ def assemble_items(
     *,
     weights: Mapping[str, float],
     validation_from_us: int,
+    fitted: FeatureSet | None = None,
 ) -> tuple[pa.Table, FeatureSet]:
     """Join statistics and catalogue to the item table, and fit the content features.
 
@@ -105,6 +106,7 @@ def assemble_items(
         features: the ``[[items.features]]``.
         weights: event type -> weight; empty: all weigh 1.
         validation_from_us: start of the validation window.
+        fitted: features of an encoder that is kept; they are used as they are and nothing is fitted.
 
     Returns:
         the table of `recsys_cg.schema.items_schema` and the columns ``f_<name>``, ordered by training count (highest
@@ -118,7 +120,7 @@ def assemble_items(
     early = pc.fill_null(pc.less(listed.column(names.FROM), validation_from_us), False)
     is_listed = np.asarray(place.is_valid(), dtype=bool)
     known = is_listed & ((train_counts > 0) | np.asarray(early, dtype=bool))
-    fitted = FeatureSet.fit(listed, features, known)
+    fitted = FeatureSet.fit(listed, features, known) if fitted is None else fitted
     encoded = fitted.encode(listed)
     titles = listed.column(names.TITLE).combine_chunks()
     columns = {
