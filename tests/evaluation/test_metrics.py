@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 
@@ -62,9 +63,9 @@ def test_metrics_are_fractions_and_grow_with_k_where_they_must() -> None:
     ranks = ranks_of(*(sorted(rng.choice(np.arange(-1, 60), 4, replace=False).tolist()) for _ in range(200)))
     for name, metric in METRICS.items():
         at = [metric(ranks, k) for k in (1, 5, 20, 60)]
-        assert all(((0 <= values) & (values <= 1)).all() for values in at), name
+        assert all(((values >= 0) & (values <= 1)).all() for values in at), name
         if name in {"recall", "hit_rate", "mrr", "map"}:
-            assert all((low <= high + 1e-12).all() for low, high in zip(at, at[1:], strict=False)), name
+            assert all((low <= high + 1e-12).all() for low, high in itertools.pairwise(at)), name
 
 
 def test_targets_are_ranked_by_item_whatever_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +100,8 @@ def random_lists(seed: int, queries: int, k: int, items: int) -> tuple[NDArray[n
     return lists, targets
 
 
-def test_metrics_agree_with_ranx_on_random_lists() -> None:
+def test_metrics_agree_with_ranx_on_random_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # compiling ranx takes a minute, running it as Python a second
     with warnings.catch_warnings():
         # numba and ir_datasets, which ranx imports, warn about their own use of NumPy and of imports
         warnings.simplefilter("ignore")

@@ -19,9 +19,9 @@ Matrix: TypeAlias = "sparse.csr_array[Any, tuple[int, int]]"
 def interaction_matrix(sessions: Sessions, *, last: int | None = None) -> Matrix:
     """Return [users, items] float32 with 1 where the user met the item (in their ``last`` interactions)."""
     lists = sessions.item_rows if last is None else sessions.item_rows.last(last)
-    matrix = sparse.csr_array(
-        (np.ones(len(lists.values), dtype=np.float32), lists.values, lists.offsets), shape=(lists.rows, sessions.items)
-    )
+    ones = np.ones(len(lists.values), dtype=np.float32)
+    # A copy: merging repeated meetings rewrites the arrays, and these are the sessions' own.
+    matrix = sparse.csr_array((ones, lists.values, lists.offsets), shape=(lists.rows, sessions.items), copy=True)
     matrix.sum_duplicates()
     matrix.data[:] = 1.0
     return matrix
