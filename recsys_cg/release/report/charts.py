@@ -45,11 +45,12 @@ def nice_axis(low: float, high: float, *, count: int = 4, sign: bool = False) ->
     """Return an axis that holds [low, high], ends at round values and has about ``count`` steps of 1, 2 or 5 x 10^n.
 
     Args:
-        low, high: finite; where they are equal the axis is widened around them.
+        low, high: finite, in either order; where they are equal the axis is widened around them.
         count: wished number of steps.
         sign: label ticks with ``+`` and a minus sign.
     """
-    if high <= low:
+    low, high = min(low, high), max(low, high)
+    if high == low:
         spread = max(abs(low) * 0.1, 0.01)
         low, high = low - spread, high + spread
     raw = (high - low) / count
