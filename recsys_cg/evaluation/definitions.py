@@ -39,7 +39,8 @@ METHOD: Final = {
     "head items make up the first half of the training events, torso the next 30%, tail the rest, cold had none",
     "by_history_length": "queries grouped by the number of events of the user strictly before the query",
     "candidates": "items of the whole catalogue alive at the query's time; nothing is sampled",
-    "lists": "every figure comes from one list a query of the largest k, by item, never by score",
+    "lists": "hits are counted by item, never by score; an approximate index is asked for a list of each k, as it "
+    "serves them, everything else once for the largest k",
     "history": "what the user did strictly before the query's time; events of the same instant are not in it",
 }
 

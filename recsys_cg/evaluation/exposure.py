@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,17 +88,23 @@ class Exposure:
         self._counts = {k: np.zeros(items, dtype=np.int64) for k in self._ks}
         self._queries = 0
         self._sampled = sampled
-        self._kept = np.full((len(sampled), max(self._ks)), -1, dtype=np.int32)
+        self._kept = {k: np.full((len(sampled), k), -1, dtype=np.int32) for k in self._ks}
 
-    def add(self, lists: NDArray[np.int32], first: int) -> None:
-        """Count a batch of lists [queries, max k] of the queries from position ``first`` on."""
-        self._queries += len(lists)
-        items = len(self._counts[self._ks[0]])
+    def add(self, lists: Mapping[int, NDArray[np.int32]], first: int) -> None:
+        """Count a batch.
+
+        Args:
+            lists: for each k the lists [queries, k or more] of consecutive queries.
+            first: position of the first of them.
+        """
+        count = len(lists[self._ks[0]])
+        self._queries += count
+        start, stop = np.searchsorted(self._sampled, [first, first + count])
+        places = self._sampled[start:stop] - first
         for k in self._ks:
-            shown = lists[:, :k]
-            self._counts[k] += np.bincount(shown[shown >= 0], minlength=items)
-        start, stop = np.searchsorted(self._sampled, [first, first + len(lists)])
-        self._kept[start:stop] = lists[self._sampled[start:stop] - first]
+            shown = lists[k][:, :k]
+            self._counts[k] += np.bincount(shown[shown >= 0], minlength=len(self._counts[k]))
+            self._kept[k][start:stop] = shown[places]
 
     def measure(
         self,
@@ -128,7 +134,7 @@ class Exposure:
             alive = counts[candidates]
             result[f"catalogue_coverage@{k}"] = float((alive > 0).mean())
             result[f"fill_rate@{k}"] = shown / (self._queries * k)
-            result[f"between_user_overlap@{k}"] = _or_none(mean_overlap(self._kept, pairs, k))
+            result[f"between_user_overlap@{k}"] = _or_none(mean_overlap(self._kept[k], pairs, k))
             if not shown:
                 continue
             result[f"gini@{k}"] = gini(alive)

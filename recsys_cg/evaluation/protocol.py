@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from recsys_cg.evaluation.debiasing import Weights, popularity_propensity, weigh
 from recsys_cg.evaluation.definitions import define
 from recsys_cg.evaluation.exposure import Exposure
 from recsys_cg.evaluation.metrics import TargetRanks, check_lists, rank_targets, recall
-from recsys_cg.evaluation.queries import QUERY, QuerySet, prepare_queries
+from recsys_cg.evaluation.queries import QUERY, Batch, QuerySet, prepare_queries
 from recsys_cg.evaluation.scoring import groups_of, score
 from recsys_cg.evaluation.significance import paired_test
 from recsys_cg.evaluation.systems import System
@@ -32,6 +32,7 @@ from recsys_cg.schema import BUCKETS
 
 __all__ = ["Evaluation", "bucket_codes", "evaluate", "evaluate_systems", "rank_queries"]
 
+_T = TypeVar("_T")
 _BATCH = 1024
 _OVERLAP_USERS = 1000
 _OVERLAP_PAIRS = 2000
@@ -100,7 +101,7 @@ def evaluate_systems(  # noqa: PLR0917 - the tables of one dataset
     chosen = prepare_queries(queries, items, filter_seen=config.filter_seen, max_queries=config.max_queries, seed=seed)
     sampled, pairs = _sample_pairs(chosen, seed)
     exposures = [Exposure(items.num_rows, config.k, sampled) for _ in systems]
-    ranks = rank_queries(systems, chosen, items.num_rows, max(config.k), exposures, batch_rows=batch_rows)
+    ranks = rank_queries(systems, chosen, items.num_rows, config.k, exposures, batch_rows=batch_rows)
     buckets = bucket_codes(items)
     counts = items.column("train_count").to_numpy()
     weights = _weights(chosen, counts, config)
@@ -115,7 +116,6 @@ def evaluate_systems(  # noqa: PLR0917 - the tables of one dataset
             weights,
             chosen.users,
             user_count=chosen.user_count,
-            ks=config.k,
             samples=config.bootstrap_samples,
             seed=seed,
         ) | ({"settings": dict(system.settings)} if system.settings else {})
@@ -134,24 +134,25 @@ def rank_queries(
     systems: Sequence[System],
     queries: QuerySet,
     items: int,
-    k: int,
+    ks: Sequence[int],
     exposures: Sequence[Exposure] | None = None,
     *,
     batch_rows: int = _BATCH,
     quiet: bool = False,
-) -> list[TargetRanks]:
-    """Run the systems over the queries and return where each found the targets, within the first ``k``.
+) -> list[dict[int, TargetRanks]]:
+    """Run the systems over the queries and return, for each k, where each system found the targets.
 
     Args:
         systems: run side by side, batch by batch.
         queries: prepared queries.
         items: number of items.
-        k: length of the lists.
+        ks: lengths of the lists.
         exposures: one a system, to be filled; None: not counted.
         batch_rows: most queries a batch.
         quiet: show no progress.
     """
-    ranks = [np.full(len(queries.targets.values), -1, dtype=np.int32) for _ in systems]
+    depths = [[max(ks)] if getattr(system, "nests", True) else sorted(set(ks)) for system in systems]
+    ranks = [{k: np.full(len(queries.targets.values), -1, dtype=np.int32) for k in depth} for depth in depths]
     shown = nullcontext() if quiet else meter("evaluate", total=queries.count, unit="queries")
     with shown as progress:
         for batch in queries.batches(batch_rows):
@@ -159,14 +160,27 @@ def rank_queries(
             targets = queries.targets.slice(batch.first, stop)
             places = slice(*queries.targets.offsets[[batch.first, stop]])
             for position, system in enumerate(systems):
-                lists = system.recommend(batch.table, k, batch.allow)
-                check_lists(lists, queries=batch.table.num_rows, k=k, items=items, system=system.name)
-                ranks[position][places] = rank_targets(lists, targets)
+                lists = {k: _recommend(system, batch, k, items) for k in depths[position]}
+                for k, found in ranks[position].items():
+                    found[places] = rank_targets(lists[k], targets)
                 if exposures is not None:
-                    exposures[position].add(lists, batch.first)
+                    exposures[position].add({k: _at_depth(lists, k) for k in ks}, batch.first)
             if progress is not None:
                 progress.advance(batch.table.num_rows)
-    return [TargetRanks(found, queries.targets.owners, queries.count) for found in ranks]
+    owners = queries.targets.owners
+    by_depth = [{k: TargetRanks(found, owners, queries.count) for k, found in each.items()} for each in ranks]
+    return [{k: _at_depth(each, k) for k in ks} for each in by_depth]
+
+
+def _recommend(system: System, batch: Batch, k: int, items: int) -> NDArray[np.int32]:
+    lists = system.recommend(batch.table, k, batch.allow)
+    check_lists(lists, queries=batch.table.num_rows, k=k, items=items, system=system.name)
+    return lists
+
+
+def _at_depth(by_depth: Mapping[int, _T], k: int) -> _T:
+    """Return the entry of ``k``, or of the longest list where only that was asked for."""
+    return by_depth.get(k, by_depth[max(by_depth)])
 
 
 def bucket_codes(items: pa.Table) -> NDArray[np.int8]:
@@ -239,7 +253,7 @@ def _rfc3339(time_us: int) -> str:
 
 def _compare(
     names: Sequence[str],
-    ranks: Sequence[TargetRanks],
+    ranks: Sequence[Mapping[int, TargetRanks]],
     queries: QuerySet,
     buckets: NDArray[np.int8],
     *,
@@ -252,7 +266,7 @@ def _compare(
     result = []
     for name, found in zip(names[1:], ranks[1:], strict=True):
         for group, mask in masks.items():
-            a, b = (recall(each.keep(mask), config.primary_k) for each in (ranks[0], found))
+            a, b = (recall(each[config.primary_k].keep(mask), config.primary_k) for each in (ranks[0], found))
             test = paired_test(a, b, queries.users, samples=config.bootstrap_samples, seed=seed)
             about = {"system": names[0], "against": name, "group": group, "metric": f"recall@{config.primary_k}"}
             result.append(about | test)
@@ -260,11 +274,15 @@ def _compare(
 
 
 def _per_query(
-    names: Sequence[str], ranks: Sequence[TargetRanks], queries: QuerySet, buckets: NDArray[np.int8], k: int
+    names: Sequence[str],
+    ranks: Sequence[Mapping[int, TargetRanks]],
+    queries: QuerySet,
+    buckets: NDArray[np.int8],
+    k: int,
 ) -> pa.Table:
     codes = buckets[queries.targets.values]
     tables = []
-    for name, found in zip(names, ranks, strict=True):
+    for name, found in zip(names, (each[k] for each in ranks), strict=True):
         best = np.full(queries.count, np.iinfo(np.int32).max, dtype=np.int32)
         hit = found.ranks >= 0
         np.minimum.at(best, found.owners[hit], found.ranks[hit])

@@ -66,25 +66,23 @@ def groups_of(
 
 
 def score(
-    ranks: TargetRanks,
+    ranks: Mapping[int, TargetRanks],
     groups: Sequence[Group],
     weights: Weights,
     users: NDArray[np.int64],
     *,
     user_count: int,
-    ks: Sequence[int],
     samples: int,
     seed: int,
 ) -> dict[str, Any]:
     """Return the report's entry of one system.
 
     Args:
-        ranks: where each target was found.
+        ranks: k -> where each target was found in lists of k.
         groups: what to report separately.
         weights: one a target, for ``recall_ips``.
         users: [queries] code of the user.
         user_count: number of users.
-        ks: list lengths.
         samples, seed: of the bootstrap over users.
     """
     entry: dict[str, Any] = {}
@@ -93,11 +91,11 @@ def score(
         place = entry
         for name in group.path[:-1]:
             place = place.setdefault(name, {})
-        chosen = ranks.keep(group.mask)
-        counted = chosen.sizes > 0
+        chosen = {k: each.keep(group.mask) for k, each in ranks.items()}
+        counted = next(iter(chosen.values())).sizes > 0
         place[group.path[-1]] = {"queries": int(counted.sum()), "users": len(np.unique(users[counted]))}
         if counted.any():
-            _add_figures(columns, group, chosen, weights.values[group.mask], users, user_count=user_count, ks=ks)
+            _add_figures(columns, group, chosen, weights.values[group.mask], users, user_count=user_count)
     if not columns.values:
         return entry
     sums = np.stack(columns.values, axis=1)
@@ -115,20 +113,20 @@ def score(
 def _add_figures(
     columns: _Columns,
     group: Group,
-    ranks: TargetRanks,
+    ranks: Mapping[int, TargetRanks],
     weights: Floats,
     users: NDArray[np.int64],
     *,
     user_count: int,
-    ks: Sequence[int],
 ) -> None:
-    counted = columns.add(_sum(np.ones(ranks.queries)[ranks.sizes > 0], users[ranks.sizes > 0], user_count))
-    owners = users[ranks.owners]
+    first = next(iter(ranks.values()))
+    counted = columns.add(_sum((first.sizes > 0).astype(np.float64), users, user_count))
+    owners = users[first.owners]
     weighed = columns.add(_sum(weights, owners, user_count))
-    for name, values in _metrics(ranks, ks):
+    for name, values in _metrics(ranks):
         columns.figures.append(((*group.path, name), columns.add(sum_by_user(values, users, user_count)[0]), counted))
-    for k in ks:
-        found = columns.add(_sum(weights * ranks.within(k), owners, user_count))
+    for k, each in ranks.items():
+        found = columns.add(_sum(weights * each.within(k), owners, user_count))
         columns.figures.append(((*group.path, f"recall_ips@{k}"), found, weighed))
 
 
@@ -136,7 +134,7 @@ def _sum(values: Floats, owners: NDArray[np.int64], count: int) -> Floats:
     return np.bincount(owners, weights=values, minlength=count).astype(np.float64)
 
 
-def _metrics(ranks: TargetRanks, ks: Sequence[int]) -> Iterator[tuple[str, Floats]]:
-    for k in ks:
+def _metrics(ranks: Mapping[int, TargetRanks]) -> Iterator[tuple[str, Floats]]:
+    for k, each in ranks.items():
         for name, metric in METRICS.items():
-            yield f"{name}@{k}", metric(ranks, k)
+            yield f"{name}@{k}", metric(each, k)

@@ -25,6 +25,8 @@ _TIE_ROWS = 20_000
 class System(Protocol):
     """A candidate generator under test.
 
+    A system that has an attribute ``nests`` which is False is asked for a list of each k; others once, for the largest.
+
     Attributes:
         name: key in the report.
         settings: what a reader of the report should know about it (hyperparameters, how they were chosen).
@@ -55,9 +57,12 @@ class System(Protocol):
 class TwoTowerSystem:
     """A query encoder and a retriever, measured as they serve: the lists are what the retriever returns.
 
-    Lists in which two scores are equal are looked at again: the tie is widened until it is whole (at most
-    20,000 rows) and put in a seeded order, so that the order of the rows lends no popularity to a model whose
-    scores say nothing.
+    Equal scores within a list are put in a seeded order, and where a list ends in a tie the search is widened until
+    the tie is whole (20,000 rows at most), so that the order of the rows lends no popularity to a model whose scores
+    say nothing.
+
+    ``nests`` is True where the first of a longer list are the shorter list. An approximate index looks further for
+    longer lists, so it is asked for each k separately: nothing is measured at an effort that does not serve.
 
     Args:
         name: key in the report.
@@ -90,6 +95,7 @@ class TwoTowerSystem:
         self._release_rows = np.full(items, -1, dtype=np.int32)
         self._release_rows[item_rows[known]] = known
         self._all_known = len(known) == len(item_rows)
+        self.nests = retriever.is_exact
 
     def recommend(self, batch: pa.Table, k: int, allow: NDArray[np.bool_] | None = None) -> NDArray[np.int32]:
         """Encode, search and translate to item_rows; see `System.recommend`."""
@@ -114,16 +120,13 @@ class TwoTowerSystem:
         queries: NDArray[np.int64],
         allow: NDArray[np.bool_] | None,
     ) -> NDArray[np.int32]:
-        """Search k + 1 and widen the searches whose k-th and (k + 1)-th scores are equal."""
-        wanted = min(k + 1, max(self._retriever.size, 1))
-        result = self._retriever.search(vectors, wanted, exclude=excluded.split(), allow=allow)
-        lists = np.full((len(vectors), k), -1, dtype=np.int32)
-        shuffled = shuffle_ties(result.rows, result.scores, queries, self._seed)[:, :k]
-        lists[:, : shuffled.shape[1]] = shuffled
-        if wanted <= k or wanted >= min(self._retriever.size, _TIE_ROWS):
+        """Search for k, and again for more where the last two scores are equal, so that the tie may go on."""
+        result = self._retriever.search(vectors, k, exclude=excluded.split(), allow=allow)
+        lists = shuffle_ties(result.rows, result.scores, queries, self._seed)
+        if k >= min(self._retriever.size, _TIE_ROWS):
             return lists
-        cut = np.flatnonzero((result.scores[:, k - 1] == result.scores[:, k]) & (result.rows[:, k] >= 0))
+        cut = np.flatnonzero((result.scores[:, max(k - 2, 0)] == result.scores[:, k - 1]) & (result.rows[:, -1] >= 0))
         if len(cut):
-            wider = min(2 * wanted + 1, self._retriever.size, _TIE_ROWS) - 1
+            wider = min(2 * k, self._retriever.size, _TIE_ROWS)
             lists[cut] = self._search(vectors[cut], wider, excluded.take(cut), queries[cut], allow)[:, :k]
         return lists

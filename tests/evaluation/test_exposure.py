@@ -47,8 +47,9 @@ def test_self_information_is_one_for_the_unseen_and_least_for_the_bestseller() -
 
 def test_coverage_of_two_batches_has_the_values_worked_out_by_hand() -> None:
     exposure = Exposure(5, [1, 2], sampled=np.array([0, 2]))
-    exposure.add(np.array([[0, 1], [0, 2]], dtype=np.int32), 0)
-    exposure.add(np.array([[1, -1]], dtype=np.int32), 2)
+    for first, rows in ((0, [[0, 1], [0, 2]]), (2, [[1, -1]])):
+        lists = np.array(rows, dtype=np.int32)
+        exposure.add({1: lists, 2: lists}, first)
     measured = exposure.measure(
         candidates=np.array([True, True, True, True, False]),
         buckets=np.array([0, 1, 2, 3, 3], dtype=np.int8),

@@ -225,3 +225,23 @@ def test_the_protocol_says_what_was_done() -> None:
     assert (protocol["users"], protocol["users_unseen_in_training"]) == (2, 1)
     assert protocol["filter_seen"] is True
     assert report["systems"] == {"ease": {"skipped": "too large"}}
+
+
+class ShallowSystem(ScoreSystem):
+    """Like an approximate index: a short list is not the beginning of a long one."""
+
+    nests = False
+
+    def recommend(self, batch, k, allow=None):
+        return super().recommend(batch, k, allow)[:, ::-1]
+
+
+def test_a_system_whose_lists_do_not_nest_is_asked_for_each_k() -> None:
+    queries = make_queries([{"user": u, "targets": [0]} for u in "ab"])
+    scores = np.array([[9, 8, 7, 6, 5, 4]])
+    report = evaluate([ShallowSystem("s", scores)], queries, ITEMS, SEQUENCES, CONFIG, 0)
+    figures = report["systems"]["s"]["overall"]
+    # Of three items in reverse order the target stands last; of one it stands first.
+    assert figures["recall@1"]["mean"] == 1.0
+    assert figures["mrr@3"]["mean"] == pytest.approx(1 / 3)
+    assert report["coverage"]["s"]["catalogue_coverage@1"] == pytest.approx(1 / 6)

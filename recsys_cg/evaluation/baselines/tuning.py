@@ -46,8 +46,8 @@ class Tuner:
             return make({**options[0], "chosen": "default"})
         best, best_value = options[0], -1.0
         for settings in options:
-            (ranks,) = rank_queries([make(settings)], self.queries, self.items, self.k, quiet=True)
-            value = float(np.mean(recall(ranks, self.k)))
+            (ranks,) = rank_queries([make(settings)], self.queries, self.items, [self.k], quiet=True)
+            value = float(np.mean(recall(ranks[self.k], self.k)))
             if value > best_value:
                 best, best_value = settings, value
         chosen = (
