@@ -25,11 +25,12 @@ from recsys_cg.beam.content import (
 )
 from recsys_cg.beam.failures import Failures
 from recsys_cg.beam.histories import WriteHistories
-from recsys_cg.beam.impressions import CleanImpressions, WriteImpressions, key_impressions
+from recsys_cg.beam.impressions import CleanImpressions, WriteImpressions
 from recsys_cg.beam.interactions import REJECTS, TALLY, BuildShards, CleanInteractions, shard_directory
 from recsys_cg.beam.planning import Plan, plan_job
 from recsys_cg.beam.reading import ReadBlocks, WriteRejects
 from recsys_cg.beam.runner import open_pipeline
+from recsys_cg.beam.spill import GroupByUser
 from recsys_cg.beam.tallies import Tally, merge_tallies
 from recsys_cg.config import Config, DatasetConfig
 from recsys_cg.data.content import FeatureSet
@@ -106,6 +107,10 @@ class _CheckSource(beam.DoFn):
         yield from ()
 
 
+def _as_is(table: pa.Table) -> pa.Table:
+    return table
+
+
 class _WriteTally(beam.DoFn):
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -141,7 +146,7 @@ class _Job:
         )
         frequent = self._find_frequent(start, shards, windows)
         assembled = self._assemble(start, shards, catalogue, windows, frequent)
-        impressions, impression_tallies = self._write_impressions(pipeline, start, shards, assembled)
+        impressions, impression_tallies = self._write_impressions(pipeline, start, assembled)
         written = shards | "WriteHistories" >> beam.ParDo(
             WriteHistories(self._config, self._directory, self._failures), windows, assembled, impressions, **frequent
         )
@@ -192,9 +197,7 @@ class _Job:
         built = cleaned["main"] | "BuildShards" >> BuildShards(config.interactions, config.dataset, self._scratch)
         return built["shards"], (cleaned[TALLY], built[TALLY]) | "JoinTallies" >> beam.Flatten()
 
-    def _write_impressions(
-        self, pipeline: beam.Pipeline, start: Any, shards: Any, assembled: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def _write_impressions(self, pipeline: beam.Pipeline, start: Any, assembled: Any) -> tuple[Any, dict[str, Any]]:
         section, dataset = self._config.impressions, self._config.dataset
         if section is None:
             return [], {}
@@ -208,7 +211,8 @@ class _Job:
         self._write_rejects("impressions", cleaned[REJECTS])
         self._check(start, "impressions", section.path, cleaned[TALLY])
         writer = WriteImpressions(self._directory, dataset.max_user_events, self._failures)
-        keyed = key_impressions(cleaned["main"], shards, dataset.shards)
+        group = GroupByUser(self._scratch / "impressions", dataset.shards, _as_is)
+        keyed = cleaned["main"] | "GroupImpressions" >> group
         written = keyed | "WriteImpressions" >> beam.ParDo(writer, assembled)
         tallies = (cleaned[TALLY], written) | "JoinImpressionTallies" >> beam.Flatten()
         return beam.pvalue.AsList(written), {"impressions": tallies}

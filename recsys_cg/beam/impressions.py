@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recsys_cg.beam.content import read_item_ids
 from recsys_cg.beam.failures import Failures
 from recsys_cg.beam.interactions import REJECTS, TALLY
 from recsys_cg.beam.parts import PARQUET, part_path
+from recsys_cg.beam.spill import read_spilled
 from recsys_cg.beam.tallies import tally
 from recsys_cg.config import ImpressionsConfig
 from recsys_cg.data.blocks import Block
 from recsys_cg.data.impressions import clean_impression_block, merge_impressions
-from recsys_cg.data.interactions import split_by_shard
 from recsys_cg.schema import DatasetFiles
 
-__all__ = ["CleanImpressions", "WriteImpressions", "key_impressions"]
+__all__ = ["CleanImpressions", "WriteImpressions"]
 
 
 class CleanImpressions(beam.DoFn):
@@ -43,29 +42,19 @@ class CleanImpressions(beam.DoFn):
             yield cleaned.impressions
 
 
-def key_impressions(impressions: Any, shards: Any, count: int) -> Any:
-    """Group impressions by the shard of their user; every shard is there, also one without impressions."""
-    keyed_type = tuple[int, pa.Table | None]
-    every = shards | "OpenImpressions" >> beam.Map(lambda shard: (shard, None)).with_output_types(keyed_type)
-    keyed = impressions | "SplitImpressions" >> beam.FlatMap(split_by_shard, count).with_output_types(keyed_type)
-    return (keyed, every) | "JoinImpressions" >> beam.Flatten() | "GroupImpressions" >> beam.GroupByKey()
-
-
 class WriteImpressions(beam.DoFn):
-    """``(shard, tables)`` -> its file below ``directory``; yields the counts."""
+    """``(shard, names of files)`` -> its file below ``directory``; yields the counts."""
 
     def __init__(self, directory: Path, most: int, failures: Failures) -> None:
         self._directory, self._most, self._failures = directory, most, failures
 
-    def process(
-        self, keyed: tuple[int, Iterable[pa.Table | None]], assembled: list[Mapping[str, Any]]
-    ) -> Iterator[Any]:
+    def process(self, keyed: tuple[int, Iterable[str]], assembled: list[Mapping[str, Any]]) -> Iterator[Any]:
         """Write one shard; nothing when there is no item table."""
         if assembled:
             yield from self._failures.guard(lambda: self._write(*keyed))
 
-    def _write(self, number: int, tables: Iterable[pa.Table | None]) -> Iterator[Any]:
+    def _write(self, number: int, paths: Iterable[str]) -> Iterator[Any]:
         ids = read_item_ids(self._directory / ".scratch")
-        merged, left_out = merge_impressions((table for table in tables if table is not None), ids, self._most)
+        merged, left_out = merge_impressions(read_spilled(paths), ids, self._most)
         pq.write_table(merged, part_path(self._directory, DatasetFiles.IMPRESSIONS, number), **PARQUET)
         yield tally(filtered=left_out, kept=merged.num_rows)

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from recsys_cg.beam.failures import Failures
+from recsys_cg.beam.spill import GroupByUser, read_spilled
 from recsys_cg.beam.tallies import tally
 from recsys_cg.config import DatasetConfig, InteractionsConfig
 from recsys_cg.data.blocks import Block
-from recsys_cg.data.interactions import clean_block, lean, split_by_shard
+from recsys_cg.data.interactions import clean_block, lean
 from recsys_cg.data.shards import build_shard
 from recsys_cg.data.splits import explicit_until
-from recsys_cg.schema import events_schema
 
 __all__ = ["REJECTS", "TALLY", "BuildShards", "CleanInteractions", "shard_directory"]
 
@@ -65,22 +65,17 @@ class _BuildOne(beam.DoFn):
         self._dataset = dataset
         self._scratch = scratch
 
-    def process(self, keyed: tuple[int, Iterable[pa.Table]]) -> Iterator[Any]:
-        number, tables = keyed
+    def process(self, keyed: tuple[int, Iterable[str]]) -> Iterator[Any]:
+        number, paths = keyed
         shard, left_out = build_shard(
-            tables, max_user_events=self._dataset.max_user_events, dedupe=self._dataset.dedupe, weights=self._weights
+            read_spilled(paths),
+            max_user_events=self._dataset.max_user_events,
+            dedupe=self._dataset.dedupe,
+            weights=self._weights,
         )
         shard.save(shard_directory(self._scratch, number))
         yield beam.pvalue.TaggedOutput(TALLY, tally(filtered=left_out, users=len(np.unique(shard.user))))
         yield number
-
-
-def _open_shard(shard: int) -> tuple[int, pa.Table]:
-    return shard, lean(events_schema.empty_table())
-
-
-def _split(events: pa.Table, shards: int) -> list[tuple[int, pa.Table]]:
-    return split_by_shard(lean(events), shards)
 
 
 class BuildShards(beam.PTransform):
@@ -94,21 +89,7 @@ class BuildShards(beam.PTransform):
         self._interactions, self._dataset, self._scratch = interactions, dataset, scratch
 
     def expand(self, events: Any) -> Any:
-        """Split every block by shard, group, sort."""
-        shards = self._dataset.shards
-        keyed_type = tuple[int, pa.Table]
-        every = (
-            events.pipeline
-            | "ListShards" >> beam.Create(range(shards))
-            | "OpenShards" >> beam.Map(_open_shard).with_output_types(keyed_type)
-        )
-        keyed = events | "SplitByUser" >> beam.FlatMap(_split, shards).with_output_types(keyed_type)
-        return (
-            (keyed, every)
-            | "JoinShards" >> beam.Flatten()
-            | "GroupByShard" >> beam.GroupByKey()
-            | "SortShard"
-            >> beam.ParDo(_BuildOne(self._interactions, self._dataset, self._scratch)).with_outputs(
-                TALLY, main="shards"
-            )
-        )
+        """Group by user, then sort each group."""
+        build = _BuildOne(self._interactions, self._dataset, self._scratch)
+        grouped = events | "GroupEvents" >> GroupByUser(self._scratch / "events", self._dataset.shards, lean)
+        return grouped | "SortShard" >> beam.ParDo(build).with_outputs(TALLY, main="shards")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -189,9 +188,3 @@ def _digest_of(file: SourceFile) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     filesystem, root, _ = _filesystem(file.path)
     return str(filesystem.checksum(root))
-
-
-def names_of(files: Sequence[SourceFile]) -> str:
-    """Return up to three file names, for errors."""
-    shown = ", ".join(file.path for file in files[:3])
-    return shown if len(files) <= 3 else f"{shown} and {len(files) - 3} more"

@@ -200,7 +200,7 @@ def _sort_columns(
     item: npt.NDArray[np.int32],
     rank: npt.NDArray[np.int32],
 ) -> _Columns:
-    """Sort rows by (user, time, item, rank): as one packed integer where the four fit 63 bits, else by columns."""
+    """Sort rows by (user, time, item, rank): as one packed integer where the four fit 63 bits, else by `_order`."""
     if not len(user):
         return user, time_us, item, rank
     start = int(time_us.min())
@@ -209,7 +209,7 @@ def _sort_columns(
     offset //= unit
     widths = [int(values.max()).bit_length() for values in (rank, item, offset, user)]
     if sum(widths) > 63:
-        order = np.lexsort((rank, item, time_us, user))
+        order = _order(user, offset, item, rank, sum(widths[2:]) <= 63)
         return user[order], time_us[order], item[order], rank[order]
     packed: npt.NDArray[np.int64] = user.astype(np.int64)
     for low, width in zip((offset, item.astype(np.int64), rank.astype(np.int64)), widths[2::-1], strict=True):
@@ -221,3 +221,25 @@ def _sort_columns(
         packed >>= width
     rank, item, user = (columns[at].astype(np.int32) for at in (0, 1, 3))
     return user, columns[2] * unit + start, item, rank
+
+
+def _order(
+    user: npt.NDArray[np.int32],
+    offset: npt.NDArray[np.int64],
+    item: npt.NDArray[np.int32],
+    rank: npt.NDArray[np.int32],
+    fits: bool,
+) -> npt.NDArray[np.int64]:
+    """Order rows by user and time as one integer where the two fit 63 bits, then order the ties among themselves."""
+    if not fits:
+        return np.lexsort((rank, item, offset, user))
+    keys = (user.astype(np.int64) << int(offset.max()).bit_length()) | offset
+    order = np.argsort(keys)
+    arranged = keys[order]
+    is_tied = np.zeros(len(order), dtype=bool)
+    equal = arranged[1:] == arranged[:-1]
+    is_tied[1:] |= equal
+    is_tied[:-1] |= equal
+    tied = order[is_tied]
+    order[is_tied] = tied[np.lexsort((rank[tied], item[tied], keys[tied]))]
+    return order
