@@ -6,6 +6,7 @@ beside the search itself.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +20,8 @@ Rows = NDArray[np.int32]
 Scores = NDArray[np.float32]
 
 _SLOTS_PER_ROW = 16
-_MAX_SLOTS = 1 << 23
+_MAX_SLOTS = 1 << 19
+_local = threading.local()
 
 
 def mark_excluded(rows: Rows, exclude: Sequence[Rows]) -> NDArray[np.bool_]:
@@ -34,18 +36,26 @@ def mark_excluded(rows: Rows, exclude: Sequence[Rows]) -> NDArray[np.bool_]:
         half = len(rows) // 2
         return np.concatenate([mark_excluded(rows[:half], exclude[:half]), mark_excluded(rows[half:], exclude[half:])])
     hidden = np.concatenate(exclude)
-    owner = np.repeat(np.arange(len(rows), dtype=np.int64), lengths)
-    table = np.full(len(rows) * slots, -1, dtype=np.int32)
-    places = (hidden & (slots - 1)) + owner * slots
+    starts = np.arange(0, len(rows) * slots, slots, dtype=np.int32)
+    places = (hidden & (slots - 1)) + np.repeat(starts, lengths)
+    table = _empty_table(len(rows) * slots)
     table[places] = hidden
-    starts = np.arange(len(rows), dtype=np.int64)[:, None] * slots
-    marked: NDArray[np.bool_] = table[(rows & (slots - 1)) + starts] == rows
+    marked: NDArray[np.bool_] = table[(rows & (slots - 1)) + starts[:, None]] == rows
     lost = np.flatnonzero(table[places] != hidden)
+    table[places] = -1
     if len(lost):
-        again = rows[owner[lost]] == hidden[lost, None]
-        query, column = np.nonzero(again)
-        marked[owner[lost[query]], column] = True
+        owner = places[lost] // slots
+        query, column = np.nonzero(rows[owner] == hidden[lost, None])
+        marked[owner[query], column] = True
     return marked
+
+
+def _empty_table(slots: int) -> Rows:
+    """Return a table of -1 that this thread keeps; whoever writes to it puts the -1 back."""
+    table: Rows | None = getattr(_local, "table", None)
+    if table is None or len(table) < slots:
+        table = _local.table = np.full(slots, -1, dtype=np.int32)
+    return table[:slots]
 
 
 def settle_ties(rows: Rows, scores: Scores) -> None:

@@ -15,6 +15,7 @@ __all__ = ["NORM_TOLERANCE", "check_allow", "check_exclude", "check_k", "check_q
 NORM_TOLERANCE = 1e-3
 """How far the norm of a vector may be from one: float32 and LiteRT rounding stay well below, other metrics above."""
 
+_INT32 = np.dtype(np.int32)
 _MAX_RESULTS = 1 << 29
 _LEAST, _MOST = (1.0 - NORM_TOLERANCE) ** 2, (1.0 + NORM_TOLERANCE) ** 2
 
@@ -45,7 +46,11 @@ def check_queries(queries: Vectors, dim: int) -> Vectors:
         raise SearchError(f"queries are not an array of numbers: {error}") from error
     if checked.ndim != 2 or checked.shape[1] != dim:
         raise SearchError(f"queries have shape {list(checked.shape)}; this index takes [queries, {dim}]")
-    if len(checked):
+    if len(checked) == 1:
+        wide = checked[0].astype(np.float64)  # squares of float32 cannot overflow
+        if not _LEAST <= wide.dot(wide) <= _MOST:
+            _refuse(checked)
+    elif len(checked):
         squared = np.einsum("ij,ij->i", checked, checked)
         if not (squared.min() >= _LEAST and squared.max() <= _MOST):
             _refuse(checked)
@@ -79,7 +84,7 @@ def check_exclude(exclude: Exclude | None, queries: int) -> list[NDArray[np.int3
 
 def _integers(rows: object, name: str) -> NDArray[np.int32]:
     array = np.asarray(rows)
-    if array.dtype == np.int32 and array.ndim == 1:
+    if array.dtype is _INT32 and array.ndim == 1:
         return array
     if array.ndim != 1:
         raise SearchError(f"{name} has shape {list(array.shape)}; rows are one-dimensional")

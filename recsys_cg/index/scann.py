@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ Rows = NDArray[np.int32]
 _WIDER = 4
 _PARALLEL_FROM = 64
 _ALLOW_MARGIN = 1.3
+_HEAVY = 256  # rows excluded by one query, from which it is searched apart from its batch
+_TRUE = b"\x01"  # looked for in the bytes of a bool array: a third of the cost of its any()
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,7 @@ class TreeParameters:
     k: int
 
 
-@dataclass(frozen=True)
-class Effort:
+class Effort(NamedTuple):
     """What one native search is asked for: results, candidates scored again, partitions."""
 
     fetch: int
@@ -52,8 +53,7 @@ class Effort:
     leaves: int
 
 
-@dataclass(frozen=True)
-class _Eligible:
+class _Eligible(NamedTuple):
     """Which rows may be returned: what each query excludes, and the allowed rows, also as a mask."""
 
     exclude: Sequence[Rows] | None = None
@@ -108,14 +108,28 @@ class ScannRetriever:
         allowed = None if allow is None else check_allow(allow, self.size)
         if not len(checked):
             return SearchResult.padded(0, length)
-        longest = 0 if excluded is None else max(map(len, excluded))
-        effort = self._plan(length, longest, None if allowed is None else len(allowed))
-        if effort is None:
-            return search_exactly(self._vectors, checked, length, excluded, allowed)
         eligible = _Eligible(excluded, allowed, None if allowed is None else self._mask(allowed))
-        result = self._attempt(checked, length, effort, eligible)
-        if result.found.min() < length:
-            self._complete(result, checked, effort, eligible)
+        if excluded is None or len(checked) == 1 or max(map(len, excluded)) <= _HEAVY:
+            return self._answer(checked, length, eligible)
+        return self._answer_apart(checked, length, eligible, np.fromiter(map(len, excluded), np.intp) > _HEAVY)
+
+    def _answer_apart(self, queries: Vectors, k: int, eligible: _Eligible, heavy: NDArray[np.bool_]) -> SearchResult:
+        """Search for the queries that exclude much apart, so that the others need not fetch as much as they."""
+        result = SearchResult.padded(len(queries), k)
+        for places in (np.flatnonzero(~heavy), np.flatnonzero(heavy)):
+            if len(places):
+                self._replace(result, places, self._answer(queries[places], k, eligible.of(places)))
+        return result
+
+    def _answer(self, queries: Vectors, k: int, eligible: _Eligible) -> SearchResult:
+        exclude, allowed, _ = eligible
+        longest = 0 if exclude is None else max(map(len, exclude))
+        effort = self._plan(k, longest, self.size if allowed is None else len(allowed))
+        if effort is None:
+            return search_exactly(self._vectors, queries, k, exclude, allowed)
+        result = self._attempt(queries, k, effort, eligible)
+        if (result.found[0] if len(queries) == 1 else result.found.min()) < k:
+            self._complete(result, queries, effort, eligible)
         return result
 
     def _mask(self, allowed: Rows) -> NDArray[np.bool_]:
@@ -123,22 +137,30 @@ class ScannRetriever:
         mask[allowed] = True
         return mask
 
-    def _plan(self, k: int, excluded: int, allowed: int | None) -> Effort | None:
-        """Return the effort of the first attempt, or None where exact scoring is cheaper."""
+    def _plan(self, k: int, excluded: int, allowed: int) -> Effort | None:
+        """Return the effort of the first attempt, or None where exact scoring is cheaper.
+
+        Measured at 100k and 1M vectors of 64 dimensions, tuned at k = 100: with the candidates scored again in
+        proportion to k, and the partitions to its square root, recall at k = 1000 is no lower than at 100. One
+        more candidate for each excluded row keeps it where half of a history of 50 lies among the nearest 150;
+        where all of it does, a recall of .992 becomes .981.
+        """
         wanted = k
-        if allowed is not None:
+        if allowed < self.size:
             if allowed * allowed <= 9 * k * self.size:
                 return None
             wanted = math.ceil(_ALLOW_MARGIN * k * self.size / allowed)
-        if _WIDER * (wanted + excluded) >= self.size:
+        fetch = wanted + excluded
+        if _WIDER * fetch >= self.size:
             return None
         tuned = self.parameters
-        share = max(1.0, wanted / tuned.k)
-        fetch = wanted + excluded
+        if wanted <= tuned.k:
+            return Effort(fetch, min(self.size, max(fetch, tuned.reorder + excluded)), tuned.leaves_to_search)
+        share = wanted / tuned.k
         return Effort(
             fetch=fetch,
             reorder=min(self.size, max(fetch, math.ceil(tuned.reorder * share) + excluded)),
-            leaves=min(tuned.leaves, math.ceil(tuned.leaves_to_search * share)),
+            leaves=min(tuned.leaves, math.ceil(tuned.leaves_to_search * math.sqrt(share))),
         )
 
     def _attempt(self, queries: Vectors, k: int, effort: Effort, eligible: _Eligible) -> SearchResult:
@@ -161,12 +183,14 @@ class ScannRetriever:
     def _attempt_one(self, query: Vectors, k: int, effort: Effort, eligible: _Eligible) -> SearchResult:
         found, scores = self._native.search(query, effort.fetch, effort.reorder, effort.leaves)
         rows: Rows = found.view(np.int32)
-        if (scores[1:] == scores[:-1]).any():
+        if _TRUE in (scores[1:] == scores[:-1]).tobytes():
             order = np.lexsort((rows, -scores))
             rows, scores = rows[order], scores[order]
         if eligible.exclude is not None:
-            keep = self._not_hidden(rows, eligible.exclude[0])
-            rows, scores = rows[keep], scores[keep]
+            hidden = self._hidden(rows, eligible.exclude[0])
+            if _TRUE in hidden.tobytes():
+                keep = ~hidden
+                rows, scores = rows[keep], scores[keep]
         if eligible.mask is not None:
             keep = eligible.mask[rows]
             rows, scores = rows[keep], scores[keep]
@@ -177,20 +201,22 @@ class ScannRetriever:
         result.found[0] = len(rows)
         return result
 
-    def _not_hidden(self, rows: Rows, hidden: Rows) -> NDArray[np.bool_]:
+    def _hidden(self, rows: Rows, hidden: Rows) -> NDArray[np.bool_]:
+        """Return where ``rows`` are in ``hidden``, by marks that each thread keeps for itself."""
         marks: NDArray[np.bool_] | None = getattr(self._local, "marks", None)
         if marks is None:
             marks = self._local.marks = np.zeros(self.size, dtype=np.bool_)
-        places = hidden.view(np.uint32)  # a negative row becomes one beyond the end, and is refused
+        # As unsigned numbers, negative rows lie beyond the end too and are refused; intp indexes fastest.
+        places = hidden.view(np.uint32).astype(np.intp)
         try:
             marks[places] = True
-            keep: NDArray[np.bool_] = ~marks[rows]
+            found: NDArray[np.bool_] = marks[rows.astype(np.intp)]
             marks[places] = False
         except IndexError:
             marks.fill(False)
             refuse_outside(hidden, self.size, "exclude")
             raise
-        return keep
+        return found
 
     def _complete(self, result: SearchResult, queries: Vectors, effort: Effort, eligible: _Eligible) -> None:
         """Fill the short lists of ``result``: search wider, then score the eligible set exactly."""

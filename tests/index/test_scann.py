@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from recsys_cg.errors import SearchError
+from recsys_cg.index import scann
 from recsys_cg.index.base import Retriever
 from recsys_cg.index.exact import ExactRetriever
 from recsys_cg.index.scann import ScannRetriever, TreeParameters
 from recsys_cg.index.tree import build_tree
-from tests.contracts.retriever import ITEMS, RetrieverContract, make_queries, make_vectors
+from tests.contracts.retriever import ITEMS, RetrieverContract, assert_contract, make_queries, make_vectors
 
 
 @cache
@@ -85,6 +86,26 @@ def test_short_lists_are_completed_by_exact_search(native: Any) -> None:
     assert got.found.tolist() == [90] * 10
     exact = (got.rows == expected.rows).all(axis=1)
     assert exact.any()
+
+
+def test_a_query_that_excludes_much_does_not_widen_the_rest_of_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Spy:
+        fetched: ClassVar[list[tuple[int, int]]] = []
+
+        def search_batched(self, queries: np.ndarray, fetch: int, *rest: Any) -> Any:
+            self.fetched.append((len(queries), fetch))
+            return tree().search_batched(queries, fetch, *rest)
+
+        def search(self, query: np.ndarray, fetch: int, *rest: Any) -> Any:
+            self.fetched.append((1, fetch))
+            return tree().search(query, fetch, *rest)
+
+    monkeypatch.setattr(scann, "_HEAVY", 30)
+    retriever = ScannRetriever(Spy(), make_vectors(), TreeParameters(20, 10, 60, 10))
+    exclude = [np.arange(60), np.arange(4), np.arange(7)]
+    result = retriever.search(make_queries(3, 33), 10, exclude=exclude)
+    assert Spy.fetched == [(2, 17), (1, 70)]
+    assert_contract(result, make_vectors(), make_queries(3, 33), 10, [row.tolist() for row in exclude], None)
 
 
 def test_scores_are_similarities_not_distances(exhaustive: ScannRetriever) -> None:
