@@ -81,12 +81,11 @@ def _run(settings: Any, config: ServingConfig, workers: int) -> None:
     _logger.info("listening on %s", url, extra={"url": url, "workers": workers, "token": config.token_env is not None})
     if config.token_env is None and not _is_loopback(host):
         _logger.warning("anyone who reaches %s may ask: set serving.token_env, or bind to 127.0.0.1", url)
-    server = uvicorn.Server(settings)
     try:
         if workers > 1:
-            Multiprocess(settings, target=server.run, sockets=[socket]).run()
+            Multiprocess(settings, sockets=[socket]).run()
         else:
-            server.run(sockets=[socket])
+            uvicorn.Server(settings).run(sockets=[socket])
     except KeyboardInterrupt:
         _logger.info("stopped")
     finally:
