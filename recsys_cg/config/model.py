@@ -20,7 +20,7 @@ class NegativesConfig(Section):
 
 
 def _default_negatives() -> list[NegativesConfig]:
-    return [NegativesConfig(kind="in_batch", count=1024), NegativesConfig(kind="popularity", count=512)]
+    return [NegativesConfig(kind="in_batch", count=512), NegativesConfig(kind="popularity", count=512)]
 
 
 class ModelConfig(Section):

@@ -2,7 +2,7 @@
 
 The logits of q queries against c candidates would be q * c floats, several times over with their gradient. Here only
 q * chunk of them exist at a time: the forward pass keeps a running maximum and sum (Milakov and Gimelshein 2018), the
-backward pass computes each chunk's logits again.
+backward pass computes each chunk's logits again. Where one chunk holds all candidates, nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -53,14 +53,19 @@ def _whole(queries: Any, candidates: Any, offset: Any, exclusions: Exclusions) -
 
     @tf.custom_gradient  # type: ignore[untyped-decorator, unused-ignore]
     def compute(queries: Any, candidates: Any, offset: Any) -> Any:
-        total = tf.reduce_logsumexp(_logits(queries, candidates, offset, excluded), axis=1)
+        logits = _logits(queries, candidates, offset, excluded)
+        largest = tf.reduce_max(logits, axis=1)
+        powers = tf.exp(logits - largest[:, None])
+        summed = tf.reduce_sum(powers, axis=1)
+        met = largest > 0.5 * EXCLUDED
 
         def gradient(upstream: Any) -> tuple[Any, Any, Any]:
-            shares = _shares(_logits(queries, candidates, offset, excluded), excluded, total, upstream)
-            toward_candidates = tf.linalg.matmul(shares, queries, transpose_a=True)
-            return tf.linalg.matmul(shares, candidates), toward_candidates, tf.reduce_sum(shares, axis=0)
+            scale = tf.where(met, upstream / summed, 0.0)[:, None]
+            toward_queries = tf.linalg.matmul(powers, candidates) * scale
+            toward_candidates = tf.linalg.matmul(powers, queries * scale, transpose_a=True)
+            return toward_queries, toward_candidates, tf.linalg.matmul(powers, scale, transpose_a=True)[:, 0]
 
-        return total, gradient
+        return largest + tf.math.log(summed), gradient
 
     return compute(queries, candidates, offset)
 

@@ -70,3 +70,5 @@ def prepare() -> None:
             )
         os.environ[LEGACY_KERAS] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # Large tensors come and go every step; without a pool each is mapped and cleared by the kernel again.
+    os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")

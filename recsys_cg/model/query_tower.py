@@ -37,11 +37,18 @@ def gap_levels(gap_s: Any) -> Any:
 
 
 def stateless_dropout(values: Any, rate: float, seed: Any, place: int) -> Any:
-    """Drop ``rate`` of ``values`` as a pure function of ``seed`` (int32 [2]) and ``place``; None: drop nothing."""
-    if seed is None or rate == 0.0:
+    """Drop ``rate`` of ``values`` as a pure function of ``seed`` (int32 [2]) and ``place``; None: drop nothing.
+
+    Four values share a random word, a byte each, so the rate is rounded to a multiple of 1/256.
+    """
+    steps = round(256 * rate)
+    if seed is None or steps == 0:
         return values
     folded = tf.random.experimental.stateless_fold_in(seed, place)
-    return tf.nn.experimental.stateless_dropout(values, rate=rate, seed=folded)
+    words = tf.random.stateless_uniform([-(-tf.size(values) // 4)], folded, minval=None, maxval=None, dtype=tf.int32)
+    bytes_drawn = tf.reshape(tf.bitcast(words, tf.uint8), [-1])[: tf.size(values)]
+    kept = tf.cast(tf.reshape(bytes_drawn, tf.shape(values)) >= steps, values.dtype)
+    return values * kept * (256.0 / (256 - steps))
 
 
 class QueryTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
@@ -126,14 +133,14 @@ class Block(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
             self._query_key = keras.layers.Dense(2 * width, use_bias=False, dtype=dtype, name="query_key")
         self._value = keras.layers.Dense(width, use_bias=False, dtype=dtype, name="value")
         self._merge = keras.layers.Dense(width, use_bias=False, dtype=dtype, name="merge")
-        self._up = keras.layers.Dense(4 * width, dtype=dtype, name="up")
+        self._up = keras.layers.Dense(2 * width, dtype=dtype, name="up")
         self._down = keras.layers.Dense(width, dtype=dtype, name="down")
 
     def call(self, hidden: Any, visible: Any, seed: Any = None, place: int = 0) -> Any:
         """Transform [rows, length, dim]; position i sees j where ``visible`` [rows or 1, 1, length, length] is true."""
         mixed = self._mix(rms_normalise(hidden, self._mix_scale), visible)
         hidden += stateless_dropout(mixed, self._dropout, seed, place)
-        fed = self._down(tf.nn.gelu(self._up(rms_normalise(hidden, self._feed_scale)), approximate=True))
+        fed = self._down(tf.nn.relu(self._up(rms_normalise(hidden, self._feed_scale))))
         return hidden + stateless_dropout(fed, self._dropout, seed, place + 1)
 
     def _mix(self, hidden: Any, visible: Any) -> Any:
