@@ -95,4 +95,4 @@ class IndexConfig(Section):
     target_recall: float = Field(0.99, gt=0.0, le=1.0, description="share of exact search's top k to be found")
     k: Positive = Field(100, description="list length at which target_recall holds")
     exact_below: int = Field(5_000, ge=0, description="auto: catalogues smaller than this use exact search")
-    tuning_queries: Positive = 512
+    tuning_queries: Positive = Field(1024, description="queries to tune on; up to twice as many verify the choice")
