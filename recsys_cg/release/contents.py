@@ -80,16 +80,6 @@ class ReleaseContents:
         """The release's name."""
         return str(self.manifest.info["release"])
 
-    @property
-    def encoder_path(self) -> Path:
-        """Directory of the encoder."""
-        return self.path / ReleaseFiles.ENCODER
-
-    @property
-    def index_path(self) -> Path:
-        """Directory of the index."""
-        return self.path / ReleaseFiles.INDEX
-
 
 def measure_vectors(vectors: NDArray[np.floating]) -> dict[str, Any]:
     """Return ``{"count", "dim", "not_finite", "max_norm_error"}`` of [items, dim] vectors, in blocks of rows.

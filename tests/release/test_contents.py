@@ -31,7 +31,6 @@ def test_an_opened_release_gives_items_and_mapped_vectors(tmp_path: Path) -> Non
     assert release.vectors.shape == (6, 4)
     assert isinstance(release.vectors, np.memmap)
     assert release.history_vectors is release.vectors
-    assert (release.encoder_path.name, release.index_path.name) == ("encoder", "index")
 
 
 def test_a_moved_release_opens_and_answers_the_same(tmp_path: Path) -> None:

@@ -20,7 +20,10 @@ _SERIES = (
     ("geometry.alignment", "Alignment"),
     ("geometry.uniformity", "Uniformity"),
 )
-_INDEX_APART = {"kind", "by_bucket", "parameters", "latency_ms", "bytes", "operating_points", "why"}
+_INDEX_APART = frozenset(
+    {"kind", "is_exact", "k", "queries", "ci95", "by_bucket", "parameters", "latency_ms", "bytes", "operating_points",
+     "why", "seconds"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,7 @@ def read_index(report: Mapping[str, Any]) -> IndexView | None:
     index = section(report, "index")
     if not index:
         return None
-    facts = list(words.flatten({key: value for key, value in index.items() if key not in _INDEX_APART}))
-    latency = section(index, "latency_ms")
-    facts += [(f"Latency {name}", f"{words.quantity(value)} ms") for name, value in latency.items()]
-    if number(index.get("bytes")) is not None:
-        facts.append(("Size", words.size(number(index["bytes"]))))
-    facts += list(words.flatten(section(index, "parameters"), "Setting: "))
+    facts = _index_facts(index)
     buckets = []
     for name, value in section(index, "by_bucket").items():
         if number(value) is not None:
@@ -103,6 +101,24 @@ def read_index(report: Mapping[str, Any]) -> IndexView | None:
         x_axis=x_axis,
         y_axis=y_axis,
     )
+
+
+def _index_facts(index: Mapping[str, Any]) -> list[tuple[str, str]]:
+    apart = {key: value for key, value in index.items() if key not in _INDEX_APART}
+    facts = []
+    for key in [key for key in apart if key.startswith("recall_vs_exact@")]:
+        value = apart.pop(key)
+        bounds = interval_of(value) or interval_of(index)
+        shown = f" ({words.interval(bounds)})" if bounds else ""
+        facts.append((f"Recall@{key.partition('@')[2]} against exact search", words.fraction(number(value)) + shown))
+    facts += words.flatten(apart)
+    latency = section(index, "latency_ms")
+    facts += [(f"Latency {name}", f"{words.quantity(latency[name])} ms") for name in ("p50", "p99") if name in latency]
+    if number(index.get("bytes")) is not None:
+        facts.append(("Size", words.size(number(index["bytes"]))))
+    if number(index.get("seconds")) is not None:
+        facts.append(("Built in", f"{words.quantity(index['seconds'])} s"))
+    return facts + list(words.flatten(section(index, "parameters"), "Setting: "))
 
 
 def _cost_points(entries: Any) -> tuple[tuple[CostPoint, ...], Axis | None, Axis | None]:

@@ -37,6 +37,7 @@ _SYSTEMS = {
     "ials": "iALS",
 }
 _BUCKETS = {"overall": "All queries", "head": "Head", "torso": "Torso", "tail": "Tail", "cold": "Cold"}
+_PLAIN = {"ks": "KS statistic", "p value": "p-value", "dim": "dimensions"}
 _GATES = {
     "vectors_finite": "Vectors are finite",
     "vectors_unit_norm": "Vectors have unit norm",
@@ -72,8 +73,13 @@ def gate_label(name: str) -> str:
 
 
 def _sentence(name: str) -> str:
-    text = str(name).replace("_", " ").strip()
+    text = _plain(name)
     return text[:1].upper() + text[1:]
+
+
+def _plain(name: str) -> str:
+    text = str(name).replace("_", " ").strip()
+    return _PLAIN.get(text, text)
 
 
 def fraction(value: float | None) -> str:
@@ -146,8 +152,8 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
     A measured value (a mapping with ``mean``) is one figure with its interval. Lists other than pairs are left out.
     """
     for key, value in values.items():
-        label = f"{prefix}{_sentence(key)}" if not prefix else f"{prefix}{str(key).replace('_', ' ')}"
-        if isinstance(value, Mapping) and "mean" in value:
+        label = f"{prefix}{_plain(key)}" if prefix else _sentence(key)
+        if isinstance(value, Mapping) and "mean" in value and set(value) <= {"mean", "ci95"}:
             bounds = value.get("ci95")
             known = bounds if isinstance(bounds, list | tuple) and len(bounds) == 2 else ()
             yield label, quantity(value["mean"]) + (f" ({' to '.join(map(quantity, known))})" if known else "")

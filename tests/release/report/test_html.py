@@ -163,7 +163,16 @@ def test_every_part_of_a_full_report_is_shown() -> None:
         "limits",
         "definitions",
     ]
-    for shown in ("0.412", "0.400 to 0.424", "9,430 queries", "+0.007", "Recent popularity", "top 10%", "0.9934"):
+    for shown in (
+        "0.412",
+        "0.400 to 0.424",
+        "9,430 queries",
+        "+0.007",
+        "Recent popularity",
+        "top 10%",
+        "0.993 (0.992 to 0.995)",
+        "0.148 ms",
+    ):
         assert shown in page.text
     assert page.text.count("not probabilities") >= 3
     assert "in-batch: 1,024 candidates a step; popularity: 512 candidates a step" in page.text
