@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +20,10 @@ __all__ = ["LEAST_QUERIES", "Selection", "select_tree"]
 LEAST_QUERIES = 64
 """Fewer queries than this prove no recall."""
 
-_BUDGET = 3.0
-_SECOND_TREE_BUDGET = 1.2
+_BUDGET = 2.5
+_RESERVE = 0.5
+_TUNING_S = 1.2e-3  # what one tuning query costs, all settings of a tree together
+_LEAST_TUNING = 256
 
 
 @dataclass(frozen=True)
@@ -52,23 +55,30 @@ def select_tree(vectors: Vectors, queries: Vectors, *, config: IndexConfig, seed
 
     The queries are shuffled and split in two or three: the setting is chosen on the first part and verified on
     the second. If it misses there, the second part joins the first and a new choice is verified on the third.
-    Tuning ends early rather than take more than three times the build.
+    The larger of two trees is built first; the smaller only if that leaves tuning below three times one build.
     """
     started = time.process_time()
-    parts = _split(queries, config.tuning_queries, seed)
-    candidates = [_build(vectors, propose_leaves(len(vectors))[-1], config.k)]
-    budget = _BUDGET * candidates[0].build_seconds
+    smaller, larger = propose_leaves(len(vectors))
+    candidates = [_build(vectors, larger, config.k)]
+    build = candidates[0].build_seconds
+    parts = _split(queries, min(config.tuning_queries, max(_LEAST_TUNING, int(build / _TUNING_S))), seed)
 
     def spent() -> float:
-        return time.process_time() - started - candidates[0].build_seconds
+        """Return the cost of tuning so far, in builds of the larger tree."""
+        return (time.process_time() - started) / build - 1.0
 
-    def late() -> bool:
-        return spent() > 0.7 * budget
+    def trees() -> Iterator[Candidate]:
+        yield candidates[0]
+        if len(candidates) == 1 and smaller < larger and spent() + 1.0 <= _BUDGET - _RESERVE:
+            candidates.append(_build(vectors, smaller, config.k))
+        yield from candidates[1:]
 
     seen = find_truth(vectors, parts[0], config.k)
     attempts = 0
     for part in parts[1:]:
-        tuned = tune_tree(candidates, seen, target=config.target_recall, items=len(vectors), deadline=late)
+        tuned = tune_tree(
+            trees(), seen, target=config.target_recall, items=len(vectors), late=lambda: spent() > _BUDGET - _RESERVE
+        )
         if tuned is None:
             return None, (
                 f"exact search: no ScaNN setting reached recall@{config.k} of {config.target_recall} "

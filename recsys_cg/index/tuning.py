@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,34 +75,32 @@ def verify(tuned: Tuned, truth: Truth) -> tuple[NDArray[np.int32], NDArray[np.fl
 
 
 def tune_tree(
-    candidates: Sequence[Candidate], truth: Truth, *, target: float, items: int, deadline: Callable[[], bool]
+    candidates: Iterable[Candidate], truth: Truth, *, target: float, items: int, late: Callable[[], bool]
 ) -> Tuned | None:
     """Return the fastest setting whose recall on ``truth`` is ``target`` with two standard errors to spare.
 
     Args:
-        candidates: trees over the same vectors.
+        candidates: trees over the same vectors; taken one after the other, each only once those before are tuned.
         truth: tuning queries with their exact lists.
         target: recall at ``truth.k``, in (0, 1].
         items: vectors in the index.
-        deadline: returns True once tuning should end with the best it has.
+        late: returns True once tuning should end with the best it has.
 
     Returns:
         The setting, or None where no tree reaches the target even with every partition searched.
     """
     survivors: list[Tuned] = []
     for candidate in candidates:
-        survivors += _survivors(candidate, truth, target, items, deadline)
+        survivors += _survivors(candidate, truth, target, items, late)
     return _fastest(survivors, truth) if survivors else None
 
 
-def _survivors(
-    candidate: Candidate, truth: Truth, target: float, items: int, deadline: Callable[[], bool]
-) -> list[Tuned]:
+def _survivors(candidate: Candidate, truth: Truth, target: float, items: int, late: Callable[[], bool]) -> list[Tuned]:
     """Bisect the partitions for each reorder count, most candidates first: fewer of them never need fewer leaves."""
     kept: list[Tuned] = []
     least = 1
     for factor in sorted(REORDER_FACTORS, reverse=True):
-        if kept and deadline():
+        if kept and late():
             break
         start = TreeParameters(
             leaves=candidate.leaves,
@@ -154,10 +152,10 @@ def _fastest(survivors: Sequence[Tuned], truth: Truth) -> Tuned:
     for turn in range(_ROUNDS):
         for place, tuned in enumerate(survivors):
             search, settings = tuned.candidate.native.search, tuned.parameters
-            started = time.perf_counter()
+            started = time.thread_time()
             for query in probes:
                 search(query, truth.k, settings.reorder, settings.leaves_to_search)
-            means[turn, place] = (time.perf_counter() - started) / len(probes)
+            means[turn, place] = (time.thread_time() - started) / len(probes)
     cost = np.median(means, axis=0) * 1e6
     best = int(np.argmin(cost))
     return replace(survivors[best], microseconds=float(cost[best]))
