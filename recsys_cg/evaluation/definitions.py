@@ -38,6 +38,9 @@ METHOD: Final = {
     "buckets": "a query counts in head, torso, tail or cold when it has a target there, and only those targets count; "
     "head items make up the first half of the training events, torso the next 30%, tail the rest, cold had none",
     "by_history_length": "queries grouped by the number of events of the user strictly before the query",
+    "random_exposure": "targets that the log marks as shown uniformly at random, without the incumbent's choice",
+    "limits": "a log holds what the incumbent showed: an item that was never shown cannot have been chosen, so no "
+    "figure here says how it would have done, and a system that shows other items than the incumbent is undervalued",
     "candidates": "items of the whole catalogue alive at the query's time; nothing is sampled",
     "lists": "hits are counted by item, never by score; an approximate index is asked for a list of each k, as it "
     "serves them, everything else once for the largest k",

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from recsys_cg.config import EvaluationConfig
 from recsys_cg.errors import DataError
-from recsys_cg.evaluation.debiasing import Weights, popularity_propensity, weigh
+from recsys_cg.evaluation.debiasing import Exposures, Weights, match_impressions, popularity_propensity, weigh
 from recsys_cg.evaluation.definitions import define
 from recsys_cg.evaluation.exposure import Exposure
 from recsys_cg.evaluation.metrics import TargetRanks, check_lists, rank_targets, recall
@@ -76,6 +76,7 @@ def evaluate_systems(  # noqa: PLR0917 - the tables of one dataset
     *,
     cutoff_us: int | None = None,
     skipped: Mapping[str, str] | None = None,
+    impressions: pa.Table | None = None,
     batch_rows: int = _BATCH,
 ) -> Evaluation:
     """Measure ``systems`` on the same queries against the whole catalogue.
@@ -89,6 +90,8 @@ def evaluate_systems(  # noqa: PLR0917 - the tables of one dataset
         seed: of the query sample, the bootstrap and the sampled pairs of users.
         cutoff_us: start of the window that the queries come from; default: the time of the first query.
         skipped: systems that could not be run -> why, kept in the report.
+        impressions: what was shown, with propensities or the mark of random exposure where they were logged; see
+            `recsys_cg.evaluation.debiasing.match_impressions`.
         batch_rows: most queries a batch; the figures do not depend on it.
 
     Raises:
@@ -104,9 +107,10 @@ def evaluate_systems(  # noqa: PLR0917 - the tables of one dataset
     ranks = rank_queries(systems, chosen, items.num_rows, config.k, exposures, batch_rows=batch_rows)
     buckets = bucket_codes(items)
     counts = items.column("train_count").to_numpy()
-    weights = _weights(chosen, counts, config)
+    exposed = None if impressions is None else match_impressions(chosen, impressions)
+    weights = _weights(chosen, counts, config, exposed)
     lengths = chosen.table.column("history_length").to_numpy()[chosen.targets.owners]
-    groups = groups_of(buckets[chosen.targets.values], lengths)
+    groups = groups_of(buckets[chosen.targets.values], lengths, None if exposed is None else exposed.is_random)
     report: dict[str, Any] = {"protocol": {}, "systems": {}, "coverage": {}, "comparisons": []}
     candidates = chosen.lifetimes.ever_alive(chosen.times)
     for system, found, exposure in zip(systems, ranks, exposures, strict=True):
@@ -205,14 +209,19 @@ def _sample_pairs(queries: QuerySet, seed: int) -> tuple[NDArray[np.int64], NDAr
     return np.sort(chosen), np.stack((left, right), axis=1)
 
 
-def _weights(queries: QuerySet, train_counts: NDArray[np.int64], config: EvaluationConfig) -> Weights:
-    propensities = popularity_propensity(train_counts, config.propensity_exponent)
+def _weights(
+    queries: QuerySet, train_counts: NDArray[np.int64], config: EvaluationConfig, exposed: Exposures | None
+) -> Weights:
+    targets = queries.targets
+    sizes = targets.lengths[targets.owners]
+    if exposed is not None and not np.isnan(exposed.propensities).all():
+        source = "logged with the impressions; targets without a logged impression are left out"
+        return weigh(exposed.propensities, sizes, clip=config.propensity_clip, source=source)
     source = (
         "modelled from popularity: ((training count + 1) / the largest) ^ "
         f"{config.propensity_exponent:g}; no propensity was logged"
     )
-    targets = queries.targets
-    sizes = targets.lengths[targets.owners]
+    propensities = popularity_propensity(train_counts, config.propensity_exponent)
     return weigh(propensities[targets.values], sizes, clip=config.propensity_clip, source=source)
 
 

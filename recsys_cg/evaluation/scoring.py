@@ -45,14 +45,14 @@ class _Columns:
 def groups_of(
     target_buckets: NDArray[np.int8],
     history_lengths: NDArray[np.int64],
-    categories: Mapping[str, tuple[Sequence[str], NDArray[np.int64]]] | None = None,
+    is_random: NDArray[np.bool_] | None = None,
 ) -> list[Group]:
-    """Return the groups of a report: overall, by bucket, by history length, by each named category.
+    """Return the groups of a report: overall, by bucket, by history length, and the uniformly random slice.
 
     Args:
         target_buckets: [targets] position in `recsys_cg.schema.BUCKETS`.
         history_lengths: [targets] history length of the target's query.
-        categories: name -> (labels, [targets] label of each target, -1 for none).
+        is_random: [targets] whether the target was shown uniformly at random; None where the log does not say.
     """
     groups = [Group(("overall",), np.ones(len(target_buckets), dtype=np.bool_))]
     groups += [Group((name,), target_buckets == code) for code, name in enumerate(BUCKETS)]
@@ -60,8 +60,8 @@ def groups_of(
         label = str(low) if low == high else f"{low}-{high}" if high is not None else f"{low}+"
         inside = (history_lengths >= low) & (history_lengths <= (np.inf if high is None else high))
         groups.append(Group(("by_history_length", label), inside))
-    for name, (labels, codes) in (categories or {}).items():
-        groups += [Group((f"by_{name}", label), codes == code) for code, label in enumerate(labels)]
+    if is_random is not None:
+        groups.append(Group(("random_exposure",), is_random))
     return groups
 
 
@@ -102,6 +102,8 @@ def score(
     totals = sums.sum(axis=0)
     drawn = resample_sums(sums, samples=samples, seed=seed)
     for path, top, bottom in columns.figures:
+        if totals[bottom] <= 0:
+            continue
         place = entry
         for name in path[:-1]:
             place = place[name]
