@@ -20,10 +20,10 @@ __all__ = ["LEAST_QUERIES", "Selection", "select_tree"]
 LEAST_QUERIES = 64
 """Fewer queries than this prove no recall."""
 
-_BUDGET = 2.5
-_RESERVE = 0.5
-_TUNING_S = 1.2e-3  # what one tuning query costs, all settings of a tree together
-_LEAST_TUNING = 256
+_SECOND_TREE_BEFORE = 0.6  # builds spent on tuning the first tree, above which there is no second
+_LATE_AFTER = 2.0  # builds spent on tuning, after which no further reorder count is tried
+_TUNING_S = 2e-3  # a generous cost of one tuning query, all settings of a tree together
+_LEAST_TUNING = 128
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def select_tree(vectors: Vectors, queries: Vectors, *, config: IndexConfig, seed
 
     def trees() -> Iterator[Candidate]:
         yield candidates[0]
-        if len(candidates) == 1 and smaller < larger and spent() + 1.0 <= _BUDGET - _RESERVE:
+        if len(candidates) == 1 and smaller < larger and spent() <= _SECOND_TREE_BEFORE:
             candidates.append(_build(vectors, smaller, config.k))
         yield from candidates[1:]
 
@@ -77,7 +77,7 @@ def select_tree(vectors: Vectors, queries: Vectors, *, config: IndexConfig, seed
     attempts = 0
     for part in parts[1:]:
         tuned = tune_tree(
-            trees(), seen, target=config.target_recall, items=len(vectors), late=lambda: spent() > _BUDGET - _RESERVE
+            trees(), seen, target=config.target_recall, items=len(vectors), late=lambda: spent() > _LATE_AFTER
         )
         if tuned is None:
             return None, (

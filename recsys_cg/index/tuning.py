@@ -20,7 +20,7 @@ from recsys_cg.index.scann import TreeParameters
 
 __all__ = ["Candidate", "Tuned", "tune_tree", "verify"]
 
-REORDER_FACTORS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
+REORDER_FACTORS = (1.5, 2.0, 3.0, 4.0, 6.0, 12.0)
 """Candidates scored again, in multiples of k."""
 
 _MARGIN_SE = 2.0
