@@ -6,7 +6,7 @@ WORKDIR ?= .demo
 PYTEST  := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-slow lock clean
+.PHONY: help setup demo check format test test-slow bench-data lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ test: setup ## the default suite, under 20 minutes on 2 cores
 
 test-slow: setup ## the tests that take minutes
 	$(PYTEST) -m slow --timeout 1800
+
+bench-data: setup ## the dataset job against pandas and polars; QUICK=1 for a small version
+	$(BIN)/python -m tests.benchmarks.bench_data
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-annotate --no-header --generate-hashes pyproject.toml --output-file requirements.lock
