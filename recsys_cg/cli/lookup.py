@@ -21,7 +21,8 @@ from recsys_cg.cli.output import print_result
 from recsys_cg.errors import ConfigError
 
 if TYPE_CHECKING:
-    from recsys_cg.serving.lookup import Answer, CandidateLookup
+    from recsys_cg.serving.answer import Answer
+    from recsys_cg.serving.lookup import CandidateLookup
 
 __all__ = ["register"]
 

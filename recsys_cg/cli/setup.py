@@ -53,6 +53,25 @@ def sample(
     print_result({"path": str(path)}, as_json=as_json, text=str(path))
 
 
+def world(
+    directory: Annotated[Path, typer.Argument(help="Where the world is written.")],
+    events: Annotated[int, typer.Option(min=1, help="Expected number of clicks.")] = 1_000_000,
+    users: Annotated[int, typer.Option(min=1)] = 20_000,
+    items: Annotated[int, typer.Option(min=24)] = 10_000,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Simulate a world with known taste and a known exposure policy, and write its log and its truth.
+
+    Example: `recsys-cg world simulated --events 200000 --users 5000 --items 2000`
+    """
+    from recsys_cg.data.worlds import WorldConfig, simulate_world
+
+    counts = simulate_world(directory, WorldConfig(events=events, users=users, items=items, seed=seed))
+    text = f"{directory}; next: recsys-cg run --config {directory / 'project.toml'} --workdir work"
+    print_result({"path": str(directory), **counts}, as_json=as_json, text=text)
+
+
 def doctor(as_json: JsonOption = False) -> None:
     """Say what this machine can do, what would fail, and the one-line mend. Exit code 1 when something would.
 
@@ -73,5 +92,5 @@ def doctor(as_json: JsonOption = False) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (init, sample, doctor):
+    for command in (init, sample, world, doctor):
         app.command(rich_help_panel="Setting up")(command)

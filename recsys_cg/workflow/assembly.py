@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,11 @@ from recsys_cg.progress import say
 from recsys_cg.schema import ReleaseFiles
 from recsys_cg.workflow.project import Project, Stage, StageKey
 
-__all__ = ["EncoderSource", "assemble", "name_release", "previous_vectors", "settings"]
+if TYPE_CHECKING:
+    from recsys_cg.data.dataset import Dataset
+    from recsys_cg.serving.encoder import QueryEncoder
+
+__all__ = ["EncoderSource", "assemble", "name_release", "previous_vectors", "recode_events", "settings"]
 
 _RELEASED_COLUMNS = (
     "item_row",
@@ -102,26 +106,31 @@ def assemble(
 
     Args:
         project: whose ``[index]`` and ``[serving]`` sections are read.
-        data: the dataset: items with their encoded content, validation queries for tuning, histories.
+        data: the dataset: items with their encoded content, validation queries for tuning, histories. Where it has a
+            catalogue, items that are not in it serve in histories and are never candidates.
         encoder: embeds the items; copied into the release.
         directory: existing and empty.
         name: the release's name.
         reuse: what `previous_vectors` found; None embeds every item.
     """
     from recsys_cg.data.dataset import Dataset
+    from recsys_cg.serving.encoder import QueryEncoder
 
     dataset = Dataset.open(data.path)
     shutil.copytree(encoder.path, directory / ReleaseFiles.ENCODER)
+    query_encoder = QueryEncoder.open(directory / ReleaseFiles.ENCODER)
+    contract = query_encoder.contract
     embedded = _embed(dataset.items, encoder, reuse)
     _write_vectors(directory, embedded)
-    items = dataset.items.select(_RELEASED_COLUMNS)
-    digests = pa.array([encoder.digest] * len(items), pa.string())
-    pq.write_table(items.append_column("encoder_digest", digests), directory / ReleaseFiles.ITEMS)
-    index = _build_index(project, dataset, directory, embedded)
+    items = _released_items(dataset.items, encoder.digest, has_catalogue=project.config.items is not None)
+    pq.write_table(items, directory / ReleaseFiles.ITEMS)
+    queries = _tuning_queries(project, dataset, query_encoder, embedded)
+    index = _build_index(project, items, directory, embedded, queries)
     if project.config.serving.histories:
         from recsys_cg.serving.histories import write_histories
 
-        write_histories(directory / ReleaseFiles.HISTORIES, dataset.iter_histories(), max_history=dataset.max_history)
+        tables = (recode_events(t, "events", dataset.events, contract.events) for t in dataset.iter_histories())
+        write_histories(directory / ReleaseFiles.HISTORIES, tables, max_history=contract.max_history)
     tied = embedded.history_vectors is embedded.vectors
     return {
         "release": name,
@@ -132,8 +141,8 @@ def assemble(
         "dim": int(embedded.vectors.shape[1]),
         "metric": "l2_normalised_dot",
         "history_vectors": ReleaseFiles.VECTORS if tied else ReleaseFiles.HISTORY_VECTORS,
-        "events": dataset.events,
-        "max_history": dataset.max_history,
+        "events": list(contract.events),
+        "max_history": contract.max_history,
         "windows": data.manifest.info["windows"],
         "reused_vectors": 0 if reuse is None else int((reuse[0] >= 0).sum()),
         "index": index,
@@ -172,29 +181,55 @@ def _write_vectors(directory: Path, embedded: _Vectors) -> None:
         np.save(directory / ReleaseFiles.HISTORY_VECTORS, history, allow_pickle=False)
 
 
-def _build_index(project: Project, dataset: Any, directory: Path, embedded: _Vectors) -> Mapping[str, Any]:
+def _released_items(items: pa.Table, encoder_digest: str, *, has_catalogue: bool) -> pa.Table:
+    if has_catalogue:
+        until = pc.if_else(items["in_catalogue"], items["available_until_us"], pa.scalar(0, pa.int64()))
+        items = items.set_column(items.schema.get_field_index("available_until_us"), "available_until_us", until)
+    digests = pa.array([encoder_digest] * len(items), pa.string())
+    return items.select(_RELEASED_COLUMNS).append_column("encoder_digest", digests)
+
+
+def _build_index(
+    project: Project, items: pa.Table, directory: Path, embedded: _Vectors, queries: NDArray[np.float32]
+) -> Mapping[str, Any]:
     from recsys_cg.index.build import build_index
 
-    if not len(embedded.vectors):
+    if not len(items):
         raise IndexBuildError("the dataset has no item: there is nothing to index")
-    queries = _tuning_queries(project, dataset, directory, embedded)
     return build_index(
         embedded.vectors,
         directory / ReleaseFiles.INDEX,
         config=project.config.index,
         queries=queries,
-        buckets=dataset.items["bucket"].to_pylist(),
+        buckets=items["bucket"].to_pylist(),
         seed=project.seed,
     )
 
 
-def _tuning_queries(project: Project, dataset: Any, directory: Path, embedded: _Vectors) -> NDArray[np.float32]:
+def _tuning_queries(
+    project: Project, dataset: Dataset, encoder: QueryEncoder, embedded: _Vectors
+) -> NDArray[np.float32]:
     """Encode a sample of the validation queries: the index is tuned on what the query tower gives, not on items."""
-    from recsys_cg.serving.encoder import QueryEncoder
     from recsys_cg.serving.queries import encode_queries
 
     queries = dataset.queries("validation")
     wanted = min(len(queries), 2 * project.config.index.tuning_queries)
     chosen = np.sort(np.random.default_rng(project.seed).choice(len(queries), size=wanted, replace=False))
-    encoder = QueryEncoder.open(directory / ReleaseFiles.ENCODER)
-    return encode_queries(encoder, embedded.history_vectors, queries.take(pa.array(chosen)))
+    sample = recode_events(queries.take(pa.array(chosen)), "history_events", dataset.events, encoder.contract.events)
+    return encode_queries(encoder, embedded.history_vectors, sample)
+
+
+def recode_events(table: pa.Table, column: str, names: Sequence[str], wanted: Sequence[str]) -> pa.Table:
+    """Return ``table`` with the event codes of a list column changed from places in ``names`` to places in ``wanted``.
+
+    An event that ``wanted`` lacks becomes its first, as in a lookup.
+    """
+    if tuple(names) == tuple(wanted):
+        return table
+    code = {name: place for place, name in enumerate(wanted)}
+    mapping = np.array([code.get(name, 0) for name in names], dtype=np.int8)
+    lists = table.column(column).combine_chunks()
+    values = mapping[lists.flatten().to_numpy()] if len(names) else np.empty(0, np.int8)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(pc.list_value_length(lists).to_numpy())]).astype(np.int32))
+    recoded = pa.ListArray.from_arrays(offsets, pa.array(values, pa.int8()))
+    return table.set_column(table.schema.get_field_index(column), table.schema.field(column), recoded)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from recsys_cg.artifacts import digest_json
 from recsys_cg.workflow.project import Project, Stage, StageKey
 
-__all__ = ["build", "key_of"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from recsys_cg.data.content import FeatureSet
+
+__all__ = ["build", "key_of", "open_items"]
 
 
-def key_of(project: Project) -> StageKey:
-    """Return what the dataset depends on: the bytes of the sources and how they are read."""
+def key_of(project: Project, features: FeatureSet | None = None) -> StageKey:
+    """Return what the dataset depends on: the bytes of the sources, how they are read, and features that are kept."""
     from recsys_cg.data.sources import fingerprint
 
     config = project.config
@@ -24,16 +31,30 @@ def key_of(project: Project) -> StageKey:
             del sections[name]["path"]  # the contents count, not the place
     del sections["dataset"]["runner"]  # nor does the engine
     sections["histories"] = config.serving.histories
+    if features is not None:
+        inputs["features"] = digest_json(features.to_json())
     return StageKey("dataset", inputs, sections)
 
 
-def build(project: Project, runner: Sequence[str] = ()) -> Stage:
+def open_items(stage: Stage) -> pa.Table:
+    """Return the item table of a dataset stage."""
+    from recsys_cg.data.dataset import Dataset
+
+    return Dataset.open(stage.path).items
+
+
+def build(project: Project, runner: Sequence[str] = (), *, features: FeatureSet | None = None) -> Stage:
     """Build the dataset, or find it.
 
     Args:
         project: the project at work.
         runner: Beam flags behind those of ``dataset.runner``, e.g. ``["--runner=FlinkRunner"]``.
+        features: content features of an encoder that is kept; None fits them anew.
     """
-    from recsys_cg.beam.dataset import build_dataset
 
-    return project.build(key_of(project), lambda directory: build_dataset(project.config, directory, runner=runner))
+    def write(directory: Path) -> Mapping[str, Any]:
+        from recsys_cg.beam.dataset import build_dataset
+
+        return build_dataset(project.config, directory, runner=runner, features=features)
+
+    return project.build(key_of(project, features), write)

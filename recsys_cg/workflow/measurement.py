@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -28,6 +29,7 @@ from recsys_cg.progress import say
 from recsys_cg.schema import ReleaseFiles
 from recsys_cg.serving.queries import encode_queries
 from recsys_cg.serving.release import Release
+from recsys_cg.workflow.assembly import recode_events
 
 __all__ = ["Measured", "ReleaseUnderTest", "measure"]
 
@@ -43,10 +45,12 @@ class ReleaseUnderTest:
     Attributes:
         release: the open release.
         items: the dataset's items.
+        events: the dataset's event names.
     """
 
     release: Release
     items: pa.Table
+    events: Sequence[str]
 
     @cached_property
     def item_rows(self) -> NDArray[np.int32]:
@@ -64,8 +68,9 @@ class ReleaseUnderTest:
         return pq.read_table(self.release.path / ReleaseFiles.ITEMS)
 
     def encode(self, queries: pa.Table) -> NDArray[np.float32]:
-        """Encode queries whose histories are rows of the dataset."""
+        """Encode queries whose histories are rows and event codes of the dataset."""
         release = self.release
+        queries = recode_events(queries, "history_events", self.events, release.encoder.contract.events)
         return encode_queries(release.encoder, release.history_vectors, queries, row_map=self.release_rows)
 
     def encode_own(self, queries: pa.Table) -> NDArray[np.float32]:
@@ -108,11 +113,11 @@ def measure(
         probes: frozen by an earlier evaluation; None draws them from this dataset's queries.
     """
     seed, settings = config.project.seed, config.evaluation
-    under_test = ReleaseUnderTest(release, dataset.items)
+    under_test = ReleaseUnderTest(release, dataset.items, dataset.events)
     queries, sequences = dataset.queries(settings.split), dataset.sequences()
     systems: list[Any] = [under_test.system("two_tower", seed)]
     if previous is not None:
-        systems.append(ReleaseUnderTest(previous, dataset.items).system(_PREVIOUS, seed))
+        systems.append(ReleaseUnderTest(previous, dataset.items, dataset.events).system(_PREVIOUS, seed))
     baselines, skipped = fit_baselines(
         dataset.items, sequences, settings, validation=dataset.queries("validation"), test=queries, seed=seed
     )
@@ -188,7 +193,7 @@ def _measure_geometry(under_test: ReleaseUnderTest, queries: pa.Table, seed: int
 def _measure_drift(under_test: ReleaseUnderTest, previous: Release, probes: pa.Table, k: int) -> dict[str, Any]:
     answers = [
         run_probes(probes, one.released, one.encode_own, one.release.retriever, k=k)
-        for one in (under_test, ReleaseUnderTest(previous, under_test.items))
+        for one in (under_test, ReleaseUnderTest(previous, under_test.items, under_test.events))
     ]
     return {"against": previous.name, **measure_drift(*answers, k=k)}
 

@@ -19,7 +19,7 @@ from recsys_cg.workflow import dataset, evaluate, index, train
 from recsys_cg.workflow.project import Project, Stage
 from recsys_cg.workflow.reporting import read_extras, summarise, write_report
 
-__all__ = ["PublishedReport", "list_releases", "publish", "read_report", "roll_back"]
+__all__ = ["PublishedReport", "describe", "list_releases", "publish", "read_report", "roll_back"]
 
 
 def publish(
@@ -61,14 +61,19 @@ def publish(
         store.publish(release.path, final, expected_current=evaluation.manifest.info["judged_against"])
     store.prune(project.config.store.keep)
     say(f"publish: {name} is CURRENT in {store.path}")
+    return describe(project, name)
+
+
+def describe(project: Project, name: str) -> dict[str, Any]:
+    """Return what a person or a scheduler wants to know of a published release."""
     found = read_report(project.store_path, name)
     return {
         "release": name,
         "store": project.store_path,
         "report": str(found.html_path),
         "headlines": found.summary.splitlines(),
-        "gates": report["gates"],
-        "forced": force if failed else None,
+        "gates": found.report["gates"],
+        "forced": found.report.get("forced"),
     }
 
 

@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from recsys_cg.schema import EncoderFiles, ReleaseFiles, ReportFiles
-from recsys_cg.workflow.measurement import ReleaseUnderTest
+
+if TYPE_CHECKING:
+    from recsys_cg.workflow.measurement import ReleaseUnderTest
 
 __all__ = ["Extras", "choose_examples", "read_extras", "summarise", "summary_of", "write_report"]
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from recsys_cg.workflow import dataset
 from recsys_cg.workflow.project import Project, Stage, StageKey
 
@@ -17,18 +21,19 @@ def key_of(project: Project, data: Stage) -> StageKey:
 
 def build(project: Project, data: Stage | None = None) -> Stage:
     """Train the encoder, or find it; a killed training goes on from its last checkpoint."""
-    from recsys_cg.model.training import train_encoder
+    source = data or project.require(dataset.key_of(project))
+    key = key_of(project, source)
 
-    data = data or project.require(dataset.key_of(project))
-    key = key_of(project, data)
-    return project.build(
-        key,
-        lambda directory: train_encoder(
-            data.path,
+    def write(directory: Path) -> Mapping[str, Any]:
+        from recsys_cg.model.training import train_encoder
+
+        return train_encoder(
+            source.path,
             directory,
             model=project.config.model,
             training=project.config.training,
             seed=project.seed,
             checkpoints=project.checkpoints(key),
-        ),
-    )
+        )
+
+    return project.build(key, write)

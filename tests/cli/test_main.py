@@ -36,6 +36,7 @@ COMMANDS = [
     "serve",
     "init",
     "sample",
+    "world",
     "doctor",
 ]
 
