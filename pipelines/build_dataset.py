@@ -17,9 +17,7 @@ def run(argv: Sequence[str] | None = None) -> Path:
 
     Flags that are not the job's own are the Beam runner's, e.g. ``--runner=FlinkRunner --flink_master=HOST:8081``.
     """
-    return run_stage(
-        "pipelines.build_dataset", lambda project, flags: dataset.build(project, flags), argv, takes_runner=True
-    )
+    return run_stage("pipelines.build_dataset", dataset.build, argv, takes_runner=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Embed the catalogue and index it: a release, not yet published: ``python -m pipelines.build_index --config F --workdir DIR``."""
+"""Embed the catalogue and index it: ``python -m pipelines.build_index --config F --workdir DIR``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure and judge the release through the index that will serve: ``python -m pipelines.evaluate_release --config F --workdir DIR``."""
+"""Measure and judge a release as it will serve: ``python -m pipelines.evaluate_release --config F --workdir DIR``."""
 
 from __future__ import annotations
 

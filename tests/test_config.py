@@ -127,3 +127,10 @@ def test_every_section_is_frozen_and_refuses_unknown_keys(name: str) -> None:
     section: type[BaseModel] = getattr(sections, name)
     assert section.model_config["frozen"] is True
     assert section.model_config["extra"] == "forbid"
+
+
+def test_a_gate_can_be_switched_off_and_stays_off_in_a_round_trip(tmp_path: Path) -> None:
+    text = "[gates]\nbeat_baseline = 'off'\nmax_recall_drop = 'off'\n[evaluation]\nbaselines = []\n"
+    config = load_config(write(tmp_path, MINIMAL + text))
+    assert (config.gates.beat_baseline, config.gates.max_recall_drop) == (None, None)
+    assert Config.model_validate(config.model_dump(mode="json")) == config

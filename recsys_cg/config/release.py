@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from recsys_cg.config.section import Fraction, Positive, Section
 
@@ -38,7 +38,7 @@ class EvaluationConfig(Section):
 
 
 class GatesConfig(Section):
-    """``[gates]``: what a release must reach to be published."""
+    """``[gates]``: what a release must reach to be published; ``"off"`` switches a gate off."""
 
     min_index_recall: Fraction | None = 0.95
     min_fill_rate: Fraction | None = 0.99
@@ -52,6 +52,11 @@ class GatesConfig(Section):
         None, description="share of the probe's lists that the previous one did not give"
     )
     beat_baseline: Baseline | None = "popularity"
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _may_be_off(cls, value: Any) -> Any:
+        return None if value == "off" else value
 
 
 class ServingConfig(Section):
