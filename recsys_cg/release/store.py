@@ -1,41 +1,33 @@
-"""The release store on a local file system.
+"""The release store: publish, roll back, list, pin and retain releases, on a local directory or on object storage.
 
-::
-
-    store/
-      CURRENT               text: the name of the release that is served
-      log.jsonl             who moved what, when and why; see `recsys_cg.release.journal`
-      pins.json             releases that retention must keep
-      releases/<name>/      a release, verified; its report in report/
-      refused/<name>/       the report of a release that a gate refused, and the reasons
-
-Readers take no lock. They see the old CURRENT or the new one, and a release is renamed into ``releases/`` only when
-every byte of it is on disk and verified. Writers hold ``.lock``. Killed anywhere, a writer leaves a consistent store
-and at most a directory or file named ``.partial-*``, which `Store.repair` removes.
+`recsys_cg.release.local` and `recsys_cg.release.remote` say how each keeps its promises. Both keep these: a reader
+sees whole, verified releases only; a publish goes in only while the release it was judged against is still current;
+each change is in the log, with who, when and why; killed at any point, a writer leaves a consistent store.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
-from recsys_cg.artifacts import read_manifest, verify, write_text_atomically
+from recsys_cg.artifacts import read_manifest, verify
 from recsys_cg.errors import ArtifactError, ReleaseNotFoundError, StoreError
-from recsys_cg.release.admission import check_report, check_same, place_release, place_report, read_report
-from recsys_cg.release.files import PARTIAL, hold_lock, remove_directory
-from recsys_cg.release.journal import Journal, name_actor
-from recsys_cg.release.names import check_name, is_name
+from recsys_cg.release.admission import check_report, read_report
+from recsys_cg.release.backend import Backend, OvertakenError, Snapshot
+from recsys_cg.release.local import LocalBackend
+from recsys_cg.release.names import check_name
 from recsys_cg.release.reading import headline
 from recsys_cg.schema import ReleaseFiles
 
 __all__ = ["ReleaseSummary", "Store"]
 
 KIND = "release"
+_ATTEMPTS = 20
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -62,29 +54,33 @@ class ReleaseSummary:
 
 
 class Store:
-    """Publish, roll back, list and retain releases; see the module for the layout.
+    """A release store.
+
+    Attributes:
+        path: the directory as a Path, or the URL as text.
+        backend: where it lives.
 
     Args:
-        path: the store's directory; made by the first write.
-        lock_timeout_s: how long a writer waits for another one.
+        path: a directory, made by the first write; or a URL that fsspec understands, e.g. ``s3://bucket/store``.
+        lock_timeout_s: how long a writer of a local store waits for another one.
+        cache: where releases of a remote store are copied to be read; default: below the user's cache directory.
+
+    Raises:
+        EnvironmentMismatchError: the package that speaks the URL's protocol is not installed.
+        StoreError: no such protocol.
     """
 
-    def __init__(self, path: str | Path, *, lock_timeout_s: float = 60.0) -> None:
-        if "://" in str(path):
-            raise StoreError(f"{path}: a store is a directory of a local or mounted file system, not a URL")
-        self.path = Path(path)
-        self.lock_timeout_s = lock_timeout_s
-        self.journal = Journal(self.path / "log.jsonl")
+    def __init__(self, path: str | Path, *, lock_timeout_s: float = 60.0, cache: Path | None = None) -> None:
+        text = str(path)
+        self.path: str | Path
+        self.backend: Backend
+        if "://" in text and not text.startswith(("file://", "local://")):
+            from recsys_cg.release.remote import RemoteBackend  # noqa: PLC0415 - only remote stores pay for fsspec
 
-    @property
-    def releases_path(self) -> Path:
-        """Directory that holds one directory a release."""
-        return self.path / "releases"
-
-    @property
-    def refused_path(self) -> Path:
-        """Directory that holds the reports of refused releases."""
-        return self.path / "refused"
+            self.path, self.backend = text.rstrip("/"), RemoteBackend(text, cache)
+        else:
+            self.path = Path(unquote(urlsplit(text).path)) if "://" in text else Path(path)
+            self.backend = LocalBackend(self.path, lock_timeout_s)
 
     # Reading
 
@@ -92,35 +88,25 @@ class Store:
         """Return the name of the release that is served, or None before the first publish.
 
         Raises:
-            StoreError: CURRENT does not hold a release name.
+            StoreError: it cannot be known: CURRENT is damaged, or the store cannot be reached.
         """
-        try:
-            text = (self.path / "CURRENT").read_text(encoding="utf-8").strip()
-        except FileNotFoundError:
-            return None
-        except (OSError, UnicodeDecodeError) as error:
-            raise StoreError(f"{self.path / 'CURRENT'} cannot be read: {error}") from error
-        if not is_name(text):
-            raise StoreError(f"{self.path / 'CURRENT'} holds {text[:40]!r}, which is no release name; run doctor")
-        return text
+        return self.backend.snapshot().current
 
     def predecessor(self) -> str | None:
         """Return the release that was current when the current one was last published, or None."""
-        current = self.current()
-        return self.journal.predecessor(current) if current else None
+        return _predecessor(self.backend.snapshot())
 
     def path_of(self, name: str) -> Path:
-        """Return the directory of the release ``name``; its files are not verified.
+        """Return a local directory with the release ``name``.
+
+        In a local store it is the release itself, not verified. From a remote store it is a copy, verified when it was
+        made and used again afterwards.
 
         Raises:
             StoreError: ``name`` cannot name a release.
             ReleaseNotFoundError: no such release.
         """
-        path = self.releases_path / check_name(name)
-        if not path.is_dir():
-            known = ", ".join(self._names()) or "none"
-            raise ReleaseNotFoundError(f"{self.path} has no release {name}; it has: {known}")
-        return path
+        return self.backend.fetch(check_name(name))
 
     def report_of(self, name: str) -> dict[str, Any]:
         """Return the report.json of the release ``name``.
@@ -129,39 +115,34 @@ class Store:
             StoreError, ReleaseNotFoundError: as `path_of`.
             ArtifactError: the report is missing or damaged.
         """
-        return read_report(self.path_of(name) / ReleaseFiles.REPORT)
+        known = self.backend.names()
+        if check_name(name) not in known:
+            raise ReleaseNotFoundError(f"{self.path} has no release {name}; it has: {', '.join(known) or 'none'}")
+        return read_report(self.backend.peek(name) / ReleaseFiles.REPORT)
 
     def releases(self) -> list[ReleaseSummary]:
         """Return all releases, newest first; a damaged one is listed with its fault."""
-        current, predecessor, pins = self.current(), self.predecessor(), self.pins()
+        seen = self.backend.snapshot()
+        predecessor, pins = _predecessor(seen), seen.pins()
         summaries = [
             ReleaseSummary(
                 name=name,
-                is_current=name == current,
+                is_current=name == seen.current,
                 is_predecessor=name == predecessor,
                 is_pinned=name in pins,
-                **self._describe(name),
+                **_describe(self.backend.peek(name)),
             )
-            for name in self._names()
+            for name in self.backend.names()
         ]
         return sorted(summaries, key=lambda summary: (summary.created, summary.name), reverse=True)
 
     def pins(self) -> dict[str, dict[str, Any]]:
         """Return pinned release -> ``{"time", "by", "reason"}``."""
-        path = self.path / "pins.json"
-        try:
-            pins = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise StoreError(f"{path} is damaged ({error}); mend or remove it by hand") from error
-        if not isinstance(pins, dict):
-            raise StoreError(f"{path} is damaged: it holds no mapping; mend or remove it by hand")
-        return pins
+        return self.backend.snapshot().pins()
 
-    def log(self) -> list[dict[str, Any]]:
+    def log(self) -> list[Mapping[str, Any]]:
         """Return the log, oldest entry first."""
-        return self.journal.read()
+        return list(self.backend.snapshot().entries)
 
     # Writing
 
@@ -189,15 +170,21 @@ class Store:
         """
         manifest = read_manifest(release, kind=KIND)
         name = check_name(str(manifest.info.get("release", "")))
-        check_report(read_report(report), name)
-        with self._writing():
-            if self.current() == name:
-                check_same(self.path_of(name), manifest)
+        judged = read_report(report)
+        check_report(judged, name)
+        forced = judged.get("forced")
+
+        def attempt(seen: Snapshot) -> str:
+            if seen.current == name:
+                self.backend.check_same(name, manifest)
                 return name
-            self._expect(expected_current)
-            place_release(release, report, self.releases_path / name)
-            self._move("publish", name, actor=actor)
-        return name
+            self._expect(expected_current, seen)
+            self.backend.place(release, report, name)
+            what = {"from": seen.current, "to": name} | ({"forced": forced} if forced else {})
+            self.backend.commit(seen, "publish", actor, what)
+            return name
+
+        return self._change(attempt)
 
     def rollback(self, to: str | None = None, *, reason: str = "", actor: str | None = None) -> str:
         """Make ``to``, or else the predecessor, CURRENT after verifying every byte of it; return its name.
@@ -210,46 +197,57 @@ class Store:
             ReleaseNotFoundError: the release is not in the store.
             ArtifactError: it is damaged. CURRENT is untouched in each case.
         """
-        with self._writing():
-            current = self.current()
-            target = to if to is not None else self.predecessor()
+
+        def attempt(seen: Snapshot) -> str:
+            target = to if to is not None else _predecessor(seen)
             if target is None:
-                state = f"{current} has no predecessor" if current else "nothing was published yet"
+                state = f"{seen.current} has no predecessor" if seen.current else "nothing was published yet"
                 raise StoreError(f"{self.path}: {state}; name the release to roll back to")
-            verify(self.path_of(target), kind=KIND)
-            if target != current:
-                self._move("rollback", target, actor=actor, reason=reason)
-        return target
+            verify(self.backend.fetch(check_name(target), anew=True), kind=KIND)
+            if target != seen.current:
+                what = {"from": seen.current, "to": target, "reason": reason}
+                self.backend.commit(seen, "rollback", actor, what)
+            return target
+
+        return self._change(attempt)
 
     def refuse(self, name: str, report: Path, reasons: Sequence[str], *, actor: str | None = None) -> Path:
-        """Keep the report of a refused release under ``refused/``; return where. CURRENT is untouched.
+        """Keep the report of a refused release under ``refused/``; return a local directory with it.
 
-        A second refusal of the same name replaces the first report; the log keeps both.
+        CURRENT is untouched. A second refusal of the same name replaces the first report; the log keeps both.
         """
-        final = self.refused_path / check_name(name)
         read_report(report)
-        with self._writing():
-            extra = {"reasons.json": json.dumps({"release": name, "reasons": list(reasons)}, indent=1)}
-            place_report(report, final, extra=extra)
-            self.journal.append("refuse", actor=actor, release=name, reasons=list(reasons))
-        return final
+        extra = {"reasons.json": json.dumps({"release": check_name(name), "reasons": list(reasons)}, indent=1)}
+
+        def attempt(seen: Snapshot) -> Path:
+            where = self.backend.keep_refusal(name, report, extra)
+            self.backend.commit(seen, "refuse", actor, {"release": name, "reasons": list(reasons)})
+            return where
+
+        return self._change(attempt)
 
     def pin(self, name: str, *, reason: str = "", actor: str | None = None) -> None:
         """Keep the release ``name`` whatever retention says, until `unpin`."""
-        with self._writing():
-            self.path_of(name)
-            entry = self.journal.append("pin", actor=actor, release=name, reason=reason)
-            pin = {"time": entry["time"], "by": entry["by"], "reason": reason}
-            self.write_pins({**self.pins(), name: pin})
+
+        def attempt(seen: Snapshot) -> None:
+            if name not in self.backend.names():
+                raise ReleaseNotFoundError(f"{self.path} has no release {name} to pin")
+            self.backend.commit(seen, "pin", actor, {"release": name, "reason": reason})
+
+        check_name(name)
+        self._change(attempt)
 
     def unpin(self, name: str, *, actor: str | None = None) -> None:
         """Give the release ``name`` back to retention; unpinning what is not pinned is a StoreError."""
-        with self._writing():
-            pins = self.pins()
-            if pins.pop(check_name(name), None) is None:
+
+        def attempt(seen: Snapshot) -> None:
+            pins = seen.pins()
+            if name not in pins:
                 raise StoreError(f"{name} is not pinned; pinned are: {', '.join(sorted(pins)) or 'none'}")
-            self.journal.append("unpin", actor=actor, release=name)
-            self.write_pins(pins)
+            self.backend.commit(seen, "unpin", actor, {"release": name})
+
+        check_name(name)
+        self._change(attempt)
 
     def prune(self, keep: int, *, actor: str | None = None) -> list[str]:
         """Delete the oldest releases beyond ``keep`` (at least 2); return the names deleted, oldest first.
@@ -258,59 +256,56 @@ class Store:
         """
         if keep < 2:
             raise StoreError(f"keep = {keep}: at least 2, so that a rollback stays possible")
-        with self._writing():
+        deleted: list[str] = []
+
+        def attempt(seen: Snapshot) -> bool:
             summaries = self.releases()
             protected = [s for s in summaries if s.is_current or s.is_predecessor or s.is_pinned]
             others = [s for s in summaries if s not in protected]
-            doomed = [summary.name for summary in reversed(others[max(keep - len(protected), 0) :])]
-            for name in doomed:
-                self.journal.append("prune", actor=actor, release=name)
-                remove_directory(self.releases_path / name)
-        return doomed
+            doomed = others[max(keep - len(protected), 0) :]
+            if not doomed:
+                return False
+            name = doomed[-1].name
+            self.backend.commit(seen, "prune", actor, {"release": name})
+            self.backend.remove(name)
+            deleted.append(name)
+            return True
 
-    # Inside
+        while self._change(attempt):
+            pass
+        return deleted
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with hold_lock(self.path, self.lock_timeout_s):
-            current = self.current()
-            unfinished = self.journal.unfinished_move(current)
-            if unfinished is not None:
-                self.journal.append("abandoned", to=unfinished.get("to"), current=current)
-            yield
+    def _change(self, attempt: Callable[[Snapshot], _T]) -> _T:
+        """Let ``attempt`` decide on a snapshot and commit; look again when another writer was faster."""
+        for _ in range(_ATTEMPTS):
+            with self.backend.exclusive():
+                try:
+                    return attempt(self.backend.snapshot())
+                except OvertakenError:
+                    continue
+        raise StoreError(f"{self.path}: other writers were faster {_ATTEMPTS} times in a row; try again")
 
-    def _expect(self, expected: str | None) -> None:
-        current = self.current()
-        if current == expected:
+    def _expect(self, expected: str | None, seen: Snapshot) -> None:
+        if seen.current == expected:
             return
-        move = self.journal.last_move_to(current)
+        move = seen.last_move_to(seen.current)
         who = f"{move['by']} moved it there at {move['time']}" if move else "the log does not say who moved it"
         raise StoreError(
-            f"{self.path}: CURRENT is {current or 'empty'}, not {expected or 'empty'} as when this release was "
-            f"judged; {who}. Judge the release against {current or 'an empty store'} and publish again"
+            f"{self.path}: CURRENT is {seen.current or 'empty'}, not {expected or 'empty'} as when this release was "
+            f"judged; {who}. Judge the release against {seen.current or 'an empty store'} and publish again"
         )
 
-    def _move(self, action: str, to: str, *, actor: str | None, **what: Any) -> None:
-        self.journal.append(action, actor=actor or name_actor(), **{"from": self.current(), "to": to}, **what)
-        write_text_atomically(self.path / "CURRENT", f"{to}\n")
 
-    def write_pins(self, pins: Mapping[str, Any]) -> None:
-        """Replace all pins; the caller holds the lock."""
-        write_text_atomically(self.path / "pins.json", json.dumps(pins, indent=1, ensure_ascii=False) + "\n")
+def _predecessor(seen: Snapshot) -> str | None:
+    return seen.predecessor_of(seen.current) if seen.current else None
 
-    def _names(self) -> list[str]:
-        if not self.releases_path.is_dir():
-            return []
-        with os.scandir(self.releases_path) as entries:
-            return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(PARTIAL) and is_name(e.name))
 
-    def _describe(self, name: str) -> dict[str, Any]:
-        path = self.releases_path / name
-        try:
-            created = read_manifest(path, kind=KIND).created
-        except ArtifactError as error:
-            return {"created": "", "fault": str(error)}
-        try:
-            return {"created": created, "headline": headline(read_report(path / ReleaseFiles.REPORT))}
-        except ArtifactError as error:
-            return {"created": created, "fault": str(error)}
+def _describe(path: Path) -> dict[str, Any]:
+    try:
+        created = read_manifest(path, kind=KIND).created
+    except ArtifactError as error:
+        return {"created": "", "fault": str(error)}
+    try:
+        return {"created": created, "headline": headline(read_report(path / ReleaseFiles.REPORT))}
+    except ArtifactError as error:
+        return {"created": created, "fault": str(error)}

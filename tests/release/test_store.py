@@ -208,7 +208,7 @@ def test_damage_is_refused_and_leaves_no_trace(store: Store, tmp_path: Path) -> 
         store.publish(tmp_path / "empty", report, expected_current=None)
     with pytest.raises(ArtifactMissingError, match=r"report\.json"):
         store.publish(write_release(tmp_path / "fine", "r1"), tmp_path / "empty", expected_current=None)
-    assert list(store.releases_path.iterdir()) == []
+    assert list(store.backend.releases.iterdir()) == []
 
 
 def test_a_manifest_that_leads_out_of_its_directory_is_refused(store: Store, tmp_path: Path) -> None:
@@ -364,9 +364,15 @@ def test_a_damaged_pointer_is_an_error_not_a_path(store: Store, publish: Publish
         store.current()
 
 
-def test_a_url_is_refused_in_words() -> None:
-    with pytest.raises(StoreError, match="not a URL"):
+def test_an_unknown_protocol_is_refused_in_words() -> None:
+    with pytest.raises(StoreError, match="Protocol not known: gopher"):
         Store("gopher://bucket/store")
+
+
+def test_a_file_url_is_the_directory(store: Store, publish: Publish) -> None:
+    publish("r1")
+    assert Store(store.path.as_uri()).path == store.path
+    assert Store(store.path.as_uri()).current() == "r1"
 
 
 def test_a_moved_store_answers_the_same(store: Store, publish: Publish, tmp_path: Path) -> None:
