@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,9 @@ from recsys_cg.data.files import SourceFile, open_bytes
 from recsys_cg.errors import EnvironmentMismatchError, SourceError
 
 __all__ = ["avro_columns", "parquet_columns", "parquet_row_groups", "read_avro", "read_parquet"]
+
+_AVRO_ERRORS: Final = (ValueError, EOFError, KeyError, IndexError, TypeError, OSError, OverflowError, SystemError)
+"""What fastavro was seen to raise, or may, on bytes that are no Avro."""
 
 
 def _open_parquet(file: SourceFile) -> pq.ParquetFile:
@@ -90,7 +93,7 @@ def avro_columns(file: SourceFile) -> list[str]:
     with open_bytes(file) as stream:
         try:
             schema = _avro().reader(stream).writer_schema
-        except (ValueError, EOFError, KeyError, OSError, TypeError) as error:
+        except _AVRO_ERRORS as error:
             raise SourceError(f"{file.path}: no whole Avro file: {error}") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SourceError(f"{file.path}: the Avro file holds no records")
@@ -113,7 +116,7 @@ def read_avro(file: SourceFile, columns: Sequence[str], block_rows: int) -> Iter
                     yield _avro_block(file, held, columns, number)
                     number += len(held)
                     held = []
-        except (ValueError, EOFError, KeyError, OSError, IndexError) as error:
+        except _AVRO_ERRORS as error:
             raise SourceError(f"{file.path}: the Avro file is cut or damaged: {error!r}") from error
     if held:
         yield _avro_block(file, held, columns, number)

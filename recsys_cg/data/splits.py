@@ -33,9 +33,10 @@ class Windows:
 
 
 def quantile_cut(times: Sequence[npt.NDArray[np.int64]], share: Fraction) -> int:
-    """Return the smallest time before which at least ``share`` of all events lie, strictly.
+    """Return the smallest time before which, strictly, at least ``floor(share n)`` of the ``n`` events lie.
 
-    That is the ``ceil(share n)``-th smallest time plus one microsecond, so events of one instant stay together.
+    That is the ``floor(share n)``-th smallest time (at least the first) plus one microsecond, so events of one instant
+    stay together. Of MovieLens 1M, 80% gives all ratings up to second 975768738, 90% all up to 978133367.
     Found by bisection over values: memory is constant whatever the number of events, and the arrays may be
     memory-mapped.
 
@@ -43,7 +44,7 @@ def quantile_cut(times: Sequence[npt.NDArray[np.int64]], share: Fraction) -> int
         times: sorted int64 arrays, at least one event in all.
         share: in (0, 1].
     """
-    rank = max(math.ceil(share * sum(len(part) for part in times)), 1)
+    rank = max(math.floor(share * sum(len(part) for part in times)), 1)
     filled = [part for part in times if len(part)]
     low, high = min(int(part[0]) for part in filled), max(int(part[-1]) for part in filled)
     while low < high:
@@ -63,9 +64,8 @@ def explicit_until(config: DatasetConfig) -> int | None:
 def choose_windows(times: Sequence[npt.NDArray[np.int64]], config: DatasetConfig) -> Windows:
     """Choose the windows: declared instants where given, else by shares of the events in time.
 
-    With shares, ``validation_from`` is the smallest time before which at least 1 - validation_fraction -
-    test_fraction of the events lie, and ``test_from`` the smallest before which at least 1 - test_fraction lie. The
-    shares are taken as the decimal numbers that were written, so 0.1 + 0.2 is 0.3.
+    With shares, ``validation_from`` is `quantile_cut` at 1 - validation_fraction - test_fraction, and ``test_from`` at
+    1 - test_fraction. The shares are taken as the decimal numbers that were written, so 0.1 + 0.2 is 0.3.
 
     Args:
         times: sorted times of the kept events, int64 microseconds.

@@ -83,12 +83,12 @@ def split_values(column: pa.ChunkedArray, name: str, separator: str | None) -> R
 
 
 def tokenize(column: pa.ChunkedArray, name: str) -> Ragged:
-    """Read a text column as tokens: NFKC, lower case, then the runs of letters, marks and digits; each once an item.
+    """Read a text column as tokens: NFKD, lower case, then the runs of letters, marks and digits; each once an item.
 
     The order of first occurrence is kept. Scripts without spaces (Chinese, Japanese, Thai) give one token a run.
     """
     pairs = _pairs(column, name)
-    text = pc.utf8_lower(pc.utf8_normalize(pairs.values, form="NFKC"))
+    text = pc.utf8_lower(pc.utf8_normalize(pairs.values, form="NFKD"))
     tokens = _explode(pairs, pc.split_pattern_regex(text, r"[^\p{L}\p{M}\p{N}]+"))
     return tokens.filter(pc.not_equal(pc.binary_length(tokens.values), 0)).distinct()
 
