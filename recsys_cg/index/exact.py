@@ -45,8 +45,9 @@ class ExactRetriever:
         """Return the ``k`` best eligible rows a query; see `recsys_cg.index.base.Retriever.search`."""
         checked = check_queries(queries, self.dim)
         length = check_k(k, len(checked))
-        excluded = check_exclude(exclude, len(checked))
-        return search_exactly(self._vectors, checked, length, excluded, check_allow(allow, self.size))
+        excluded = None if exclude is None else check_exclude(exclude, len(checked))
+        allowed = None if allow is None else check_allow(allow, self.size)
+        return search_exactly(self._vectors, checked, length, excluded, allowed)
 
 
 def search_exactly(

@@ -1,4 +1,4 @@
-"""Take excluded, padded and disallowed rows out of what native search returned, and settle ties. NumPy only.
+"""Take excluded, padded and disallowed rows out of what native search returned. NumPy only.
 
 Every function works on a whole batch at once; a few passes over small arrays, so that the contract costs little
 beside the search itself.
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from recsys_cg.index.base import SearchResult
 
-__all__ = ["keep_best", "mark_excluded", "settle_ties"]
+__all__ = ["keep_best", "mark_excluded"]
 
 Rows = NDArray[np.int32]
 Scores = NDArray[np.float32]
@@ -56,15 +56,6 @@ def _empty_table(slots: int) -> Rows:
     if table is None or len(table) < slots:
         table = _local.table = np.full(slots, -1, dtype=np.int32)
     return table[:slots]
-
-
-def settle_ties(rows: Rows, scores: Scores) -> None:
-    """Order equal scores by row, in place; ``scores`` [queries, width] already fall along each line."""
-    tied = (scores[:, 1:] == scores[:, :-1]).any(axis=1)
-    for query in np.flatnonzero(tied):
-        order = np.lexsort((rows[query], -scores[query]))
-        rows[query] = rows[query, order]
-        scores[query] = scores[query, order]
 
 
 def keep_best(rows: Rows, scores: Scores, keep: NDArray[np.bool_], k: int) -> SearchResult:

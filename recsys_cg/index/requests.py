@@ -68,14 +68,12 @@ def _refuse(queries: Vectors) -> None:
     )
 
 
-def check_exclude(exclude: Exclude | None, queries: int) -> list[NDArray[np.int32]] | None:
+def check_exclude(exclude: Exclude, queries: int) -> list[NDArray[np.int32]] | None:
     """Return one int32 array a query, or None where nothing is excluded; rows are not yet checked against a size.
 
     Raises:
         SearchError: not one array a query, or not of integers.
     """
-    if exclude is None:
-        return None
     if len(exclude) != queries:
         raise SearchError(f"exclude holds {len(exclude)} lists for {queries} queries; give one a query")
     arrays = [_integers(rows, "exclude") for rows in exclude]
@@ -104,14 +102,12 @@ def refuse_outside(rows: NDArray[np.int32], size: int, name: str) -> None:
         raise SearchError(f"{name} holds row {bad}; the index holds rows 0 to {size - 1}")
 
 
-def check_allow(allow: Allow | None, size: int) -> NDArray[np.int32] | None:
-    """Return the allowed rows, sorted and unique, or None where all are allowed.
+def check_allow(allow: Allow, size: int) -> NDArray[np.int32]:
+    """Return the allowed rows, sorted and unique.
 
     Raises:
         SearchError: a mask of another length, a row outside [0, size), or neither mask nor integers.
     """
-    if allow is None:
-        return None
     array = np.asarray(allow)
     if array.dtype == np.bool_:
         if array.shape != (size,):

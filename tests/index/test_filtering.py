@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recsys_cg.index import filtering
-from recsys_cg.index.filtering import keep_best, mark_excluded, settle_ties
+from recsys_cg.index.filtering import keep_best, mark_excluded
 
 ROWS = st.integers(0, 2**31 - 1) | st.integers(0, 40)
 
@@ -37,14 +37,6 @@ def test_a_large_batch_is_split_and_answers_alike(monkeypatch: pytest.MonkeyPatc
     whole = mark_excluded(rows, exclude)
     monkeypatch.setattr(filtering, "_MAX_SLOTS", 1)
     np.testing.assert_array_equal(mark_excluded(rows, exclude), whole)
-
-
-def test_ties_are_ordered_by_row_and_the_rest_stays() -> None:
-    rows = np.array([[9, 4, 7, 1], [3, 2, 1, 0]], dtype=np.int32)
-    scores = np.array([[0.9, 0.5, 0.5, 0.5], [0.4, 0.3, 0.2, 0.1]], dtype=np.float32)
-    settle_ties(rows, scores)
-    assert rows.tolist() == [[9, 1, 4, 7], [3, 2, 1, 0]]
-    assert scores[0].tolist() == np.float32([0.9, 0.5, 0.5, 0.5]).tolist()
 
 
 def test_kept_entries_close_up_and_short_lines_are_padded() -> None:

@@ -14,7 +14,15 @@ from recsys_cg.index.base import Retriever
 from recsys_cg.index.exact import ExactRetriever
 from recsys_cg.index.scann import ScannRetriever, TreeParameters
 from recsys_cg.index.tree import build_tree
-from tests.contracts.retriever import ITEMS, RetrieverContract, assert_contract, make_queries, make_vectors
+from tests.contracts.retriever import (
+    DIM,
+    ITEMS,
+    RetrieverContract,
+    assert_contract,
+    make_queries,
+    make_vectors,
+    unit,
+)
 
 
 @cache
@@ -106,6 +114,20 @@ def test_a_query_that_excludes_much_does_not_widen_the_rest_of_its_batch(monkeyp
     result = retriever.search(make_queries(3, 33), 10, exclude=exclude)
     assert Spy.fetched == [(2, 17), (1, 70)]
     assert_contract(result, make_vectors(), make_queries(3, 33), 10, [row.tolist() for row in exclude], None)
+
+
+@pytest.mark.parametrize("reorder", [100, 150, 1000])
+def test_equal_scores_come_by_row_alone_and_in_batches(reorder: int) -> None:
+    """ScaNN 1.4.2 does this by itself, and the retriever relies on it."""
+    rng = np.random.default_rng(5)
+    vectors = unit(rng.normal(size=(60, DIM)))[rng.integers(0, 60, 3000)]
+    retriever = ScannRetriever(build_tree(vectors, 50, k=100, threads=1), vectors, TreeParameters(50, 20, reorder, 100))
+    queries = unit(vectors[:200] + 0.1 * rng.normal(size=(200, DIM)))
+    alone = [retriever.search(queries[i : i + 1], 100) for i in range(200)]
+    for result in (retriever.search(queries, 100), *alone):
+        tied = result.scores[:, 1:] == result.scores[:, :-1]
+        assert tied.mean() > 0.5
+        assert (result.rows[:, 1:] > result.rows[:, :-1])[tied].all()
 
 
 def test_scores_are_similarities_not_distances(exhaustive: ScannRetriever) -> None:
