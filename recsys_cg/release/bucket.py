@@ -140,4 +140,6 @@ def _modified(entry: Mapping[str, Any]) -> datetime | None:
         value = entry.get(key)
         if isinstance(value, datetime):
             return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        if isinstance(value, int | float):
+            return datetime.fromtimestamp(value, UTC)
     return None

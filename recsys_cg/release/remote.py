@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from recsys_cg.artifacts import MANIFEST, Manifest, read_manifest, verify
-from recsys_cg.errors import ArtifactCorruptError, ReleaseNotFoundError, StoreError
+from recsys_cg.errors import ArtifactCorruptError, ArtifactError, ReleaseNotFoundError, StoreError
 from recsys_cg.release.admission import place_report
 from recsys_cg.release.backend import MOVES, OvertakenError, Snapshot, new_entry
 from recsys_cg.release.bucket import Bucket, StoredObject
@@ -147,8 +147,20 @@ class RemoteBackend:
             self.check_same(name, manifest)
 
     def _upload_report(self, sealed: Path, prefix: str) -> None:
+        stored, digest = self.bucket.read(f"{prefix}/{MANIFEST}"), read_manifest(sealed).digest
+        if stored is not None and self._digest_of(stored) == digest:
+            return
         self.bucket.upload(sealed, read_manifest(sealed).files, prefix)
         self.bucket.upload(sealed, [MANIFEST], prefix)
+
+    @staticmethod
+    def _digest_of(stored: bytes) -> str:
+        with tempfile.TemporaryDirectory(prefix="recsys-cg-manifest-") as scratch:
+            (Path(scratch) / MANIFEST).write_bytes(stored)
+            try:
+                return read_manifest(Path(scratch)).digest
+            except ArtifactError:
+                return ""
 
     def check_same(self, name: str, manifest: Manifest) -> None:
         """Compare the digest of the stored manifest, and the sizes of the objects that it names."""
