@@ -58,14 +58,20 @@ class IdIndex:
         """Return int32 [len(names)], the row of each name and -1 where there is no such item."""
         if not len(names) or not len(self._ids):
             return np.full(len(names), -1, np.int32)
-        hashes = np.array([hash(name) for name in names], np.int64)
+        hashes = np.fromiter(map(hash, names), np.int64, len(names))
         places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         found = np.where(self._hashes[places] == hashes, self._rows[places], np.int32(-1))
         hits = np.flatnonzero(found >= 0)
+        asked = names if len(hits) == len(names) else [names[place] for place in hits.tolist()]
+        if not self._ids.take(pa.array(found[hits])).equals(pa.array(asked, pa.string())):
+            self._tell_apart(names, found, hits)
+        return found
+
+    def _tell_apart(self, names: Sequence[str], found: NDArray[np.int32], hits: NDArray[np.intp]) -> None:
+        """Mend, in place, the rows of names that only share their hash with an item."""
         for place, name in zip(hits.tolist(), self.names(found[hits]), strict=True):
             if name != names[place]:
                 found[place] = self._shared.get(names[place], -1)
-        return found
 
     def names(self, rows: NDArray[np.integer]) -> list[str]:
         """Return the ids of ``rows``, each in [0, len)."""

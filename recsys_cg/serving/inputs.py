@@ -111,19 +111,17 @@ def read_history(entries: Sequence[HistoryEntry], ids: IdIndex, events: Mapping[
         SearchError: an entry is of another type, lacks ``item``, holds an unknown key or an impossible time.
     """
     _require_list(entries)
-    parsed = [entry if isinstance(entry, str) else _parse_entry(entry) for entry in entries]
-    names = [entry if isinstance(entry, str) else entry.item for entry in parsed]
-    rows = ids.rows(names)
+    parsed = None if all(type(entry) is str for entry in entries) else [_parse_entry(entry) for entry in entries]
+    rows = ids.rows(entries if parsed is None else [entry.item for entry in parsed])  # type: ignore[arg-type]  # all text
     known = rows >= 0
     unknown = len(rows) - int(np.count_nonzero(known))
-    if all(isinstance(entry, str) for entry in parsed):
+    if parsed is None:
         kept = rows[known] if unknown else rows
         return History(kept, np.full(len(kept), at_us, np.int64), np.zeros(len(kept), np.int32), unknown)
-    full = [HistoryEvent(entry) if isinstance(entry, str) else entry for entry in parsed]
-    codes = [0 if entry.event is None else events.get(entry.event, -1) for entry in full]
-    times = np.array(_fill_times([entry.time_us for entry in full], at_us), np.int64)
+    codes = [0 if entry.event is None else events.get(entry.event, -1) for entry in parsed]
+    times = np.array(_fill_times([entry.time_us for entry in parsed], at_us), np.int64)
     order = np.flatnonzero(known)
-    if all(entry.time_us is not None for entry in full):
+    if all(entry.time_us is not None for entry in parsed):
         order = order[np.argsort(times[order], kind="stable")]
     return History(rows[order], times[order], np.maximum(np.array(codes, np.int32)[order], 0), unknown, codes.count(-1))
 
@@ -136,6 +134,8 @@ def _require_list(entries: object) -> None:
 def _parse_entry(entry: HistoryEntry) -> HistoryEvent:
     if isinstance(entry, HistoryEvent):
         return entry
+    if isinstance(entry, str):
+        return HistoryEvent(entry)
     if not isinstance(entry, Mapping):
         raise SearchError(f"a history holds item ids or mappings with 'item', not {type(entry).__name__}")
     item, time, event = entry.get("item"), entry.get("time"), entry.get("event")

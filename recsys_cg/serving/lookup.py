@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -24,6 +25,8 @@ __all__ = ["CandidateLookup", "resolve_release"]
 _US = 1_000_000
 _FEW_UNAVAILABLE = 256
 _NONE = np.zeros(0, np.int32)
+# A NamedTuple's own constructor is Python code: over 100 candidates it costs more than finding them.
+_make_candidate: Callable[[tuple[str, str | None, float | None, str]], Candidate] = partial(tuple.__new__, Candidate)
 _NO_HISTORY = History(_NONE, np.zeros(0, np.int64), _NONE)
 
 
@@ -185,7 +188,7 @@ class CandidateLookup:
         history, seen, fallback = self._history(request, at_us)
         hidden = [release.ids.rows(check_ids("exclude", request.exclude))] if len(request.exclude) else []
         if request.deny_seen:
-            hidden += [history.rows, seen]
+            hidden += [history.rows, seen] if request.history is not None else [seen]
         exclude = np.unique(np.concatenate(hidden)) if hidden else _NONE
         allow = None if request.allow is None else np.unique(release.ids.rows(check_ids("allow", request.allow)))
         return _Plan(
@@ -260,10 +263,10 @@ class CandidateLookup:
     def _answer(self, plan: _Plan, rows: NDArray[np.int32], scores: NDArray[np.float32] | None) -> Answer:
         release = self.release
         values: list[float] | list[None] = [None] * len(rows) if scores is None else scores.tolist()
-        titles, buckets = release.titles.take(rows).to_pylist(), release.buckets.take(rows).to_pylist()
+        names, titles, buckets = release.describe(rows)
         return Answer(
             release=release.name,
-            candidates=tuple(map(Candidate, release.ids.names(rows), titles, values, buckets)),
+            candidates=tuple(map(_make_candidate, zip(names, titles, values, buckets, strict=True))),
             fallback=plan.fallback,
             shortfall=plan.k - len(rows),
             unknown=plan.history.unknown,
@@ -282,7 +285,7 @@ class CandidateLookup:
         recent = np.unique(plan.history.rows[-release.encoder.contract.max_history :])
         similarities = release.vectors[rows] @ release.vectors[recent].T
         nearest = np.argsort(-similarities, axis=1, kind="stable")[:, : plan.explain]
-        names, titles = release.ids.names(recent), release.titles.take(recent).to_pylist()
+        names, titles, _ = release.describe(recent)
         return tuple(
             tuple(Reason(names[place], titles[place], float(row[place])) for place in places)
             for row, places in zip(similarities, nearest.tolist(), strict=True)

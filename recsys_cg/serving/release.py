@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -54,7 +55,8 @@ class Release:
         name: the release's name, in every answer.
         path: its directory.
         manifest: as sealed.
-        ids, titles, buckets: the items, row by row; ``titles`` may hold null.
+        ids, titles: of the items, row by row; a title may be null.
+        buckets: int8 [items], places in `schema.BUCKETS`.
         events: event name -> code.
         vectors: float32 [items, dim], unit norm.
         history_vectors: float32 [items, history_dim]; the same object as ``vectors`` where they are equal.
@@ -69,7 +71,7 @@ class Release:
     manifest: Manifest
     ids: IdIndex
     titles: pa.Array
-    buckets: pa.Array
+    buckets: NDArray[np.int8]
     events: Mapping[str, int]
     vectors: NDArray[np.float32]
     history_vectors: NDArray[np.float32]
@@ -112,7 +114,7 @@ class Release:
             manifest=manifest,
             ids=IdIndex(items.column("item_id")),
             titles=_one_array(items.column("title")),
-            buckets=_one_array(items.column("bucket")),
+            buckets=pc.index_in(items.column("bucket"), pa.array(BUCKETS)).to_numpy().astype(np.int8),
             events={event: code for code, event in enumerate(encoder.contract.events)},
             vectors=vectors,
             history_vectors=_map_history_vectors(path, manifest, vectors, encoder.contract.history_dim),
@@ -128,6 +130,11 @@ class Release:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def describe(self, rows: NDArray[np.int32]) -> tuple[list[str], list[str | None], list[str]]:
+        """Return ids, titles and popularity buckets of ``rows``."""
+        titles: list[str | None] = self.titles.take(pa.array(rows)).to_pylist()
+        return self.ids.names(rows), titles, [BUCKETS[code] for code in self.buckets[rows].tolist()]
 
 
 def _info(manifest: Manifest, path: Path, key: str, kind: type) -> Any:

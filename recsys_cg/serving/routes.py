@@ -132,7 +132,6 @@ def _find_items(lookup: CandidateLookup, text: str, limit: int) -> bytes:
     exact = lookup.find(text)
     if exact is not None:
         rows = np.concatenate([np.array([exact], np.int32), rows[rows != exact]])[:limit]
-    titles, buckets = release.titles.take(rows).to_pylist(), release.buckets.take(rows).to_pylist()
-    found = zip(release.ids.names(rows), titles, buckets, strict=True)
+    found = zip(*release.describe(rows), strict=True)
     entries = [{"item_id": item_id, "title": title, "bucket": bucket} for item_id, title, bucket in found]
     return to_json({"release": release.name, "items": entries})

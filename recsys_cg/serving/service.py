@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import logging.config
 import os
+import socket
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +29,7 @@ _logger = logging.getLogger(__name__)
 _STORE, _CONFIG = "RECSYS_CG_SERVE_STORE", "RECSYS_CG_SERVE_CONFIG"
 _METRICS = "PROMETHEUS_MULTIPROC_DIR"
 _DRAIN_S = 10
+_BACKLOG = 2048
 _SHORTEST_TOKEN = 16
 
 
@@ -72,24 +74,43 @@ def serve(store: str | Path, config: ServingConfig, *, workers: int = 1) -> None
 
 
 def _run(settings: Any, config: ServingConfig, workers: int) -> None:
-    try:
-        socket = settings.bind_socket()
-    except (OSError, SystemExit) as error:
-        raise ConfigError(f"serving.host/port: {config.host}:{config.port} cannot be bound; is it in use?") from error
-    host, port = socket.getsockname()[:2]
+    listener = _bind(config.host, config.port)
+    host, port = listener.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     _logger.info("listening on %s", url, extra={"url": url, "workers": workers, "token": config.token_env is not None})
     if config.token_env is None and not _is_loopback(host):
         _logger.warning("anyone who reaches %s may ask: set serving.token_env, or bind to 127.0.0.1", url)
     try:
         if workers > 1:
-            Multiprocess(settings, sockets=[socket]).run()
+            Multiprocess(settings, sockets=[listener]).run()
         else:
-            uvicorn.Server(settings).run(sockets=[socket])
+            uvicorn.Server(settings).run(sockets=[listener])
     except KeyboardInterrupt:
         _logger.info("stopped")
     finally:
-        socket.close()
+        listener.close()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket. It names its protocol: asyncio switches Nagle's delay off only then."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(f"serving.host: {host!r} is no address of this machine: {error}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"serving.host/port: {host}:{port} cannot be bound ({error.strerror}); is it in use?"
+        ) from error
+    listener.set_inheritable(True)
+    return listener
 
 
 def _is_loopback(host: str) -> bool:

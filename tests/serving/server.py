@@ -89,17 +89,11 @@ class Server:
 
     def wait_until_ready(self) -> Self:
         deadline = time.monotonic() + 30
-        while not self._is_ready():
+        while self.ask("GET", "/readyz")[0] != 200:
             assert time.monotonic() < deadline, self.log
             assert self.process.poll() is None, self.log
             time.sleep(0.05)
         return self
-
-    def _is_ready(self) -> bool:
-        try:
-            return self.ask("GET", "/readyz")[0] == 200
-        except ConnectionRefusedError:
-            return False
 
     def stop(self, timeout_s: float = 20.0) -> int:
         """Ask it to stop and return its exit status."""
@@ -116,7 +110,11 @@ class Server:
         return status
 
     def __enter__(self) -> Self:
-        return self.wait_until_ready()
+        try:
+            return self.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from recsys_cg.errors import ArtifactCorruptError, ArtifactMissingError
+from recsys_cg.serving import histories as module
 from recsys_cg.serving.histories import HistoryStore, StoredHistory, write_histories
 from tests.serving.world import SEQUENCES, sequence_table
 
@@ -74,12 +75,13 @@ def test_no_users_at_all(tmp_path: Path):
     assert (len(store), store.get("x")) == (0, None)
 
 
-def test_more_data_than_the_first_map_holds(tmp_path: Path):
-    events = 50_000
-    users = [(f"user {number}", list(range(events)), list(range(events)), [0] * events) for number in range(120)]
-    assert write_histories(tmp_path / "h", [sequence_table(users)], max_history=events) == 120
-    assert len(HistoryStore.open(tmp_path / "h", items=events)) == 120
-    assert stored(tmp_path / "h", "user 119", events).history.rows[-1] == events - 1
+def test_more_data_than_the_first_map_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "_FIRST_MAP_BYTES", 1 << 16)
+    events = 1000
+    users = [(f"user {number}", list(range(events)), list(range(events)), [0] * events) for number in range(100)]
+    assert write_histories(tmp_path / "h", [sequence_table(users)], max_history=events) == 100
+    assert len(HistoryStore.open(tmp_path / "h", items=events)) == 100
+    assert stored(tmp_path / "h", "user 99", events).history.rows.tolist() == list(range(events))
 
 
 def test_the_file_does_not_depend_on_time_or_place(tmp_path: Path):
