@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recsys_cg.data.blocks import merge_counts
 
@@ -23,10 +24,11 @@ def tally(
     rejected: dict[str, int] = {}
     examples: dict[str, list[Any]] = {}
     if rejects is not None:
-        for row in rejects.to_pylist():
-            reason = row["reason"]
-            rejected[reason] = rejected.get(reason, 0) + 1
-            examples.setdefault(reason, [row["source"], row["row"], row["record"]])
+        rejected = {one["values"]: one["counts"] for one in pc.value_counts(rejects.column("reason")).to_pylist()}
+        ordered = rejects.sort_by([("source", "ascending"), ("row", "ascending")])
+        for reason in rejected:
+            (first,) = ordered.slice(pc.index(ordered.column("reason"), reason).as_py(), 1).to_pylist()
+            examples[reason] = [first["source"], first["row"], first["record"]]
     return {
         "rows": rows,
         "filtered": dict(filtered or {}),

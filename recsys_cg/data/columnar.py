@@ -15,7 +15,17 @@ from recsys_cg.errors import EnvironmentMismatchError, SourceError
 
 __all__ = ["avro_columns", "parquet_columns", "parquet_row_groups", "read_avro", "read_parquet"]
 
-_AVRO_ERRORS: Final = (ValueError, EOFError, KeyError, IndexError, TypeError, OSError, OverflowError, SystemError)
+_AVRO_ERRORS: Final = (
+    ValueError,
+    EOFError,
+    KeyError,
+    IndexError,
+    TypeError,
+    OSError,
+    OverflowError,
+    SystemError,
+    MemoryError,
+)
 """What fastavro was seen to raise, or may, on bytes that are no Avro."""
 
 
@@ -66,14 +76,22 @@ def read_parquet(
         while True:
             try:
                 batch = next(batches, None)
+                table = None if batch is None else _validate(pa.Table.from_batches([batch]).select(list(columns)))
             except (pa.ArrowInvalid, OSError, pa.ArrowNotImplementedError) as error:
                 raise SourceError(f"{file.path}: the Parquet file is damaged: {error}") from error
-            if batch is None:
+            if table is None:
                 return
-            table = pa.Table.from_batches([batch]).select(list(columns))
-            numbers = np.arange(number, number + len(batch), dtype=np.int64)
-            number += len(batch)
+            numbers = np.arange(number, number + len(table), dtype=np.int64)
+            number += len(table)
             yield Block(table, file.path, numbers, empty_rejects())
+
+
+def _validate(table: pa.Table) -> pa.Table:
+    """Check that strings are UTF-8, which Arrow's Parquet reader leaves to its user."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            table = table.set_column(at, field.name, table.column(at).cast(pa.binary()).cast(pa.string()))
+    return table
 
 
 def _avro() -> Any:

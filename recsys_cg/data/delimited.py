@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,15 +25,17 @@ _LONGEST_SHOWN: Final = 2_000
 
 
 class _Watched:
-    """A byte stream that remembers how it ended, so that a file cut in the middle can be told from a bad row."""
+    """A byte stream that must be UTF-8, and remembers how it ended: so a cut file can be told from a bad row."""
 
     def __init__(self, stream: pa.NativeFile) -> None:
         self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.quotes = 0
         self.last = b""
 
     def read(self, size: int = -1) -> bytes:
         data: bytes = self._stream.read(size if size >= 0 else None)
+        self._decoder.decode(data, final=not data)
         self.quotes += data.count(b'"')
         self.last = data[-1:] or self.last
         return data
@@ -63,7 +66,8 @@ def _translate(file: SourceFile) -> Iterator[None]:
         message = str(error)
         if "Truncated compressed stream" in message:
             message = "the compressed file ends in the middle; it was cut when it was copied or written"
-        elif "invalid UTF8" in message:
+        elif isinstance(error, UnicodeDecodeError) or "invalid UTF8" in message:
+            message = error.reason if isinstance(error, UnicodeDecodeError) else message
             message = f"the text is not UTF-8 ({message}); convert it first, e.g. with iconv"
         elif "Empty CSV" in message:
             message = "the file is empty"
@@ -92,7 +96,7 @@ def _raw_header(file: SourceFile) -> list[str]:
             parse_options=pa_csv.ParseOptions(**_options(file), invalid_row_handler=lambda _: "skip"),
             convert_options=pa_csv.ConvertOptions(check_utf8=False),
         )
-    names = list(reader.schema.names)
+        names = list(reader.schema.names)
     plain = [_plain(file, name) for name in names]
     twice = sorted({name for name in plain if plain.count(name) > 1})
     if twice:

@@ -108,6 +108,9 @@ def _plan_parquet(file: SourceFile, columns: tuple[str, ...], number: int) -> It
 def check_columns(file: SourceFile, columns: Sequence[str]) -> None:
     """Raise `SourceError` when ``file`` lacks one of ``columns``."""
     known = column_names(file)
+    twice = [name for name in columns if known.count(name) > 1]
+    if twice:
+        raise SourceError(f"{file.path}: has column {twice[0]!r} {known.count(twice[0])} times")
     missing = [name for name in columns if name not in known]
     if not missing:
         return

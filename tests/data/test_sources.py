@@ -208,6 +208,8 @@ def test_globs_and_urls(tmp_path: Path) -> None:
         ("x.parquet", b"PAR1 no", "no whole Parquet file"),
         ("x.avro", b"Obj no", "no whole Avro file"),
         ("x.jsonl", b"1\n2\n", "no JSON object"),
+        ("utf16.csv", "a,b\n1,2\n".encode("utf-16"), "the text is not UTF-8"),
+        ("blank.csv", b"\n\n", "the file is empty"),
     ],
 )
 def test_what_is_no_source_says_why(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
@@ -246,3 +248,21 @@ def test_fingerprints_follow_content_and_not_the_place(tmp_path: Path) -> None:
     assert fingerprint(str(tmp_path / "a")) == fingerprint(str(tmp_path / "b"))
     (tmp_path / "b" / "x.csv").write_text("a\n2\n")
     assert fingerprint(str(tmp_path / "a")) != fingerprint(str(tmp_path / "b"))
+
+
+def test_a_byte_order_mark_is_no_part_of_a_column_name(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes("\ufeffa,b\n1,2\n".encode())
+    assert _values(_read(tmp_path / "x.csv", ["a"]), "a") == ["1"]
+
+
+def test_a_column_that_parquet_has_twice_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "x.parquet")
+    with pytest.raises(SourceError, match="has column 'a' 2 times"):
+        _read(tmp_path / "x.parquet", ["a"])
+
+
+def test_parquet_strings_must_be_utf8(tmp_path: Path) -> None:
+    broken = pa.StringArray.from_buffers(1, pa.array([0, 1], pa.int32()).buffers()[1], pa.py_buffer(b"\xff"))
+    pq.write_table(pa.table({"a": broken}), tmp_path / "x.parquet")
+    with pytest.raises(SourceError, match=r"x\.parquet.*UTF8"):
+        _read(tmp_path / "x.parquet", ["a"])
