@@ -85,6 +85,7 @@ def test_many_threads_get_their_own_answers(release_path: Path):
     for thread in threads:
         thread.join(timeout=60)
     assert wrong == []
+    assert len(encoder._idle) <= 2
 
 
 def test_a_nan_in_a_history_is_an_error_not_a_vector(encoder: QueryEncoder):

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import shutil
 import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from recsys_cg.artifacts import seal
 from recsys_cg.serving.follower import Follower
 from tests.serving.world import World, point_at, publish_release
 
@@ -108,19 +111,15 @@ def test_a_directory_under_the_name_of_another_release_is_refused(tower: Path, s
 
 
 def test_a_release_that_loads_but_cannot_answer_is_refused(tower: Path, store_path: Path):
-    import json
-
-    from recsys_cg.artifacts import seal
-
     follower = Follower(store_path)
     follower.check()
-    path = publish_release(store_path, World(tower, name=SECOND))
-    index = path / "index" / "index.json"
-    info = json.loads((path / "manifest.json").read_text())["info"]
-    index.write_text("{}")
-    seal(path, kind="release", key="0", info=info)
+    path = publish_release(store_path, World(tower, name=SECOND, info={"history_vectors": "history_vectors.npy"}))
+    np.save(path / "history_vectors.npy", np.full((9, 4), np.nan, np.float32))
+    seal(path, kind="release", key="0", info=json.loads((path / "manifest.json").read_text())["info"])
     assert not follower.check()
     assert name_of(follower) == FIRST
+    assert follower.refusal is not None
+    assert "NaN" in follower.refusal.why
 
 
 def test_a_lone_release_directory_is_served(release_path: Path):
