@@ -27,7 +27,9 @@ class EvaluationConfig(Section):
     bootstrap_samples: int = Field(1000, ge=100, le=100_000)
     tuning_queries: Positive = Field(2000, description="validation queries by which the baselines are tuned")
     propensity_exponent: float = Field(0.5, ge=0.0, le=2.0, description="exposure ~ popularity ^ this, if not logged")
-    propensity_clip: float = Field(0.01, gt=0.0, le=1.0, description="smallest propensity that recall_ips divides by")
+    propensity_clip: float = Field(
+        0.01, ge=0.0, lt=1.0, description="share of the targets, those least likely to be seen, whose weight is capped"
+    )
     examples: int = Field(5, ge=0, le=50, description="users shown with titles in the report")
 
     @model_validator(mode="after")
@@ -79,5 +81,7 @@ class ServingConfig(Section):
 class StoreConfig(Section):
     """``[store]``: where releases are published."""
 
-    path: str = Field("store", min_length=1, description="directory; relative to the work directory")
+    path: str = Field(
+        "store", min_length=1, description="directory, relative to the work directory; or a URL, e.g. s3://bucket/store"
+    )
     keep: int = Field(5, ge=2, description="releases kept; CURRENT and its predecessor always are")

@@ -95,6 +95,9 @@ class Backend(Protocol):
     def exclusive(self) -> AbstractContextManager[None]:
         """Hold off other writers as far as the place allows it; `commit` is what makes sure."""
 
+    def current(self) -> str | None:
+        """Return the release that is served, or None; cheap enough to be asked every second."""
+
     def snapshot(self) -> Snapshot:
         """Return log and CURRENT."""
 

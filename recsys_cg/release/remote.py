@@ -75,6 +75,10 @@ class RemoteBackend:
         moved = next((entry["to"] for entry in reversed(entries) if entry["action"] in MOVES), None)
         return Snapshot(entries, moved)
 
+    def current(self) -> str | None:
+        """Return where the newest move went: one listing, and one request for each entry that is new."""
+        return self.snapshot().current
+
     def names(self) -> list[str]:
         """Return the releases whose manifest is there."""
         return sorted(name for name, objects in self.list_releases().items() if MANIFEST in objects)

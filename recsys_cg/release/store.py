@@ -90,7 +90,7 @@ class Store:
         Raises:
             StoreError: it cannot be known: CURRENT is damaged, or the store cannot be reached.
         """
-        return self.backend.snapshot().current
+        return self.backend.current()
 
     def predecessor(self) -> str | None:
         """Return the release that was current when the current one was last published, or None."""

@@ -55,7 +55,7 @@ def nice_axis(low: float, high: float, *, count: int = 4, sign: bool = False) ->
         low, high = low - spread, high + spread
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next((factor * power for factor in (1.0, 2.0, 5.0) if factor * power >= raw * 0.999), 10.0 * power)
+    step = min((factor * power for factor in (1.0, 2.0, 5.0, 10.0)), key=lambda size: abs(math.log(size / raw)))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     start, end = first * step, last * step

@@ -110,7 +110,7 @@ def _index_facts(index: Mapping[str, Any]) -> list[tuple[str, str]]:
         value = apart.pop(key)
         bounds = interval_of(value) or interval_of(index)
         shown = f" ({words.interval(bounds)})" if bounds else ""
-        facts.append((f"Recall@{key.partition('@')[2]} against exact search", words.fraction(number(value)) + shown))
+        facts.append((f"Recall@{key.partition('@')[2]} vs exact", words.fraction(number(value)) + shown))
     facts += words.flatten(apart)
     latency = section(index, "latency_ms")
     facts += [(f"Latency {name}", f"{words.quantity(latency[name])} ms") for name in ("p50", "p99") if name in latency]
@@ -215,5 +215,5 @@ def _describe_negatives(source: Mapping[str, Any]) -> str:
     kind = str(source.get("kind", "")).replace("_", "-")
     text = f"{kind}: {words.count(number(source.get('count')))} candidates a step"
     if source.get("kind") == "popularity" and number(source.get("alpha")) is not None:
-        text += f", q ∝ count^{words.quantity(source['alpha'])}"
+        text += f", q\u00a0∝\u00a0count^{words.quantity(source['alpha'])}"
     return text

@@ -128,7 +128,7 @@ def _sections(
         "propensity": tuple(words.flatten({key: propensity[key] for key in propensity if key != "warning"})),
         "propensity_warning": str(propensity.get("warning", "")),
         "index": read_index(report),
-        "geometry": facts_of(report, "geometry") + facts_of(report, "vectors", "Vectors: "),
+        "geometry": facts_of(report, "geometry") + facts_of(report, "vectors", "Item vectors: "),
         "training": read_training(training),
         "drift": facts_of(report, "drift"),
         "freshness": facts_of(report, "freshness"),

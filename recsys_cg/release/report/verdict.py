@@ -120,7 +120,9 @@ def _summarise(report: Mapping[str, Any]) -> str:
     known = {name: value for name, value in rivals.items() if value is not None}
     if known:
         best = max(known, key=lambda name: known[name])
-        text += f" The best baseline, {words.system_label(best)}, reached {known[best]:.1%}."
+        bounds = interval_of(comparison(report, best, "overall", metric))
+        alike = ", a difference within chance" if bounds and bounds[0] <= 0 <= bounds[1] else ""
+        text += f" The best baseline, {words.system_label(best)}, reached {known[best]:.1%}{alike}."
     return text
 
 

@@ -37,7 +37,7 @@ _SYSTEMS = {
     "ials": "iALS",
 }
 _BUCKETS = {"overall": "All queries", "head": "Head", "torso": "Torso", "tail": "Tail", "cold": "Cold"}
-_PLAIN = {"ks": "KS statistic", "p value": "p-value", "dim": "dimensions"}
+_PLAIN = {"ks": "KS statistic", "p value": "p-value", "dim": "dimensions", "vectors": "number"}
 _GATES = {
     "vectors_finite": "Vectors are finite",
     "vectors_unit_norm": "Vectors have unit norm",
@@ -113,6 +113,8 @@ def quantity(value: Any) -> str:
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and 1 < abs(value) < 1e15):
         return f"{value:,.0f}".replace("-", "\u2212")
     if isinstance(value, float):
+        if 1e4 <= abs(value) < 1e15:
+            return f"{value:,.0f}".replace("-", "\u2212")
         return f"{value:,.4g}".replace("-", "\u2212")
     return str(value)
 

@@ -139,6 +139,15 @@ def test_the_verdict_says_what_happened(changes: dict[str, Any], title: str) -> 
     assert title in Page(render_html({**sample_report(), **changes})).text
 
 
+def test_a_lead_that_may_be_chance_is_called_so() -> None:
+    report = sample_report()
+    assert "EASE, reached 38.9%. " in Page(render_html(report)).text
+    for entry in report["comparisons"]:
+        if (entry["against"], entry["group"]) == ("ease", "overall"):
+            entry["ci95"] = [-0.001, 0.05]
+    assert "EASE, reached 38.9%, a difference within chance. " in Page(render_html(report)).text
+
+
 def test_a_forced_release_shows_the_reason() -> None:
     report = {**refused_report(), "published": True, "forced": {"reason": "the tail feed was broken <today>"}}
     text = Page(render_html(report)).text
@@ -175,7 +184,7 @@ def test_every_part_of_a_full_report_is_shown() -> None:
     ):
         assert shown in page.text
     assert page.text.count("not probabilities") >= 3
-    assert "in-batch: 1,024 candidates a step; popularity: 512 candidates a step" in page.text
+    assert "in-batch: 1,024 candidates a step; popularity: 512 candidates a step, q" in page.text
     assert "marks epoch 11" in page.text
 
 
