@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recsys_cg.errors import StoreError
+from recsys_cg.release.store import Store
 from recsys_cg.serving.answer import Request
-from recsys_cg.serving.lookup import CandidateLookup, resolve_release
+from recsys_cg.serving.lookup import CandidateLookup, is_release
 
 __all__ = ["Follower", "Refusal"]
 
@@ -56,7 +57,7 @@ class Follower:
         self.lookup: CandidateLookup | None = None
         self.refusal: Refusal | None = None
         self.swaps = 0
-        self._taken: Path | None = None
+        self._taken: str | None = None
 
     def check(self) -> bool:
         """Look at CURRENT and take over the release it names if it is another one; return whether one was taken.
@@ -65,28 +66,38 @@ class Follower:
         """
         with self._lock:
             try:
-                directory = resolve_release(self._path)
+                name = self._current()
             except Exception as error:  # noqa: BLE001, RUF100 - whatever is wrong with the store, serve on
                 return self._refuse("", error)
-            if self._taken == directory:
+            if self._taken == name:
                 self.refusal = None
                 return False
             refusal = self.refusal
-            if refusal is not None and refusal.release == directory.name and self._clock() < refusal.retry_at:
+            if refusal is not None and refusal.release == name and self._clock() < refusal.retry_at:
                 return False
-            return self._take(directory)
+            return self._take(name)
 
-    def _take(self, directory: Path) -> bool:
+    def _current(self) -> str:
+        """Return what CURRENT names, or the path of a release that stands alone."""
+        if is_release(self._path):
+            return str(self._path)
+        name = Store(self._path).current()
+        if name is None:
+            raise StoreError(f"{self._path} is neither a release nor a store with a published release")
+        return name
+
+    def _take(self, name: str) -> bool:
         started = time.perf_counter()
         try:
-            lookup = CandidateLookup.open(directory)
-            if directory != Path(self._path) and lookup.release.name != directory.name:
-                raise StoreError(f"{directory} holds release {lookup.release.name}: directories bear their name")
+            is_alone = name == str(self._path)
+            lookup = CandidateLookup.open(name if is_alone else Store(self._path).path_of(name))
+            if not is_alone and lookup.release.name != name:
+                raise StoreError(f"{lookup.release.path} holds release {lookup.release.name}, not {name}")
             _warm(lookup)
         except Exception as error:  # noqa: BLE001, RUF100 - a broken release must not end the service
-            return self._refuse(directory.name, error)
+            return self._refuse(name, error)
         before = self.lookup
-        self.lookup, self.refusal, self._taken = lookup, None, directory
+        self.lookup, self.refusal, self._taken = lookup, None, name
         self.swaps += 1
         _logger.info(
             "serving release %s",

@@ -20,7 +20,7 @@ from recsys_cg.serving.answer import Answer, Candidate, Fallback, Reason, Reques
 from recsys_cg.serving.inputs import History, HistoryEntry, history_inputs, parse_time, read_history
 from recsys_cg.serving.release import Release
 
-__all__ = ["CandidateLookup", "resolve_release"]
+__all__ = ["CandidateLookup", "is_release", "resolve_release"]
 
 _US = 1_000_000
 _FEW_UNAVAILABLE = 256
@@ -44,6 +44,11 @@ class _Plan:
     explain: int
 
 
+def is_release(path: str | Path) -> bool:
+    """Say whether ``path`` is a release directory that stands alone, not a store."""
+    return "://" not in str(path) and (Path(path) / MANIFEST).is_file()
+
+
 def resolve_release(path: str | Path) -> Path:
     """Return ``path`` when it is a release directory, or the one that CURRENT names when it is a store.
 
@@ -51,7 +56,7 @@ def resolve_release(path: str | Path) -> Path:
         StoreError: it is neither, or nothing is published in the store.
         ReleaseNotFoundError: CURRENT names a release that is not there.
     """
-    if "://" not in str(path) and (Path(path) / MANIFEST).is_file():
+    if is_release(path):
         return Path(path)
     store = Store(path)
     name = store.current()
