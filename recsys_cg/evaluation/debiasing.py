@@ -4,9 +4,11 @@ A log holds what was shown and then chosen. Targets that the incumbent shows oft
 flatters systems that repeat it. With ``p_t`` the probability that target t could be observed, the self-normalised
 estimator (Swaminathan and Joachims 2015)
 
-    recall_ips@k = sum_t w_t [rank_t < k] / sum_t w_t,    w_t = 1 / (|T_q| max(p_t, clip))
+    recall_ips@k = sum_t w_t [rank_t < k] / sum_t w_t,    w_t = 1 / (|T_q| max(p_t, floor))
 
-estimates recall over the users' interest, as far as p is right. A target's propensity is that of the latest
+estimates recall over the users' interest, as far as p is right. The floor is a low quantile of the propensities
+themselves, so that few targets are clipped whatever their scale: a slot that shows one item of many has small
+propensities throughout, and a fixed floor would undo the weighting. A target's propensity is that of the latest
 impression of its item to its user at or before the query's time; targets without one are left out. Where no propensity
 was logged at all, it is modelled from popularity, ``p_i = ((c_i + 1) / max_j (c_j + 1)) ^ exponent`` with training
 counts c: the family of Yang et al. 2018 ("Unbiased offline recommender evaluation for missing-not-at-random implicit
@@ -40,8 +42,8 @@ class Weights:
 
     Attributes:
         values: [targets] at least 0; 0 where the propensity is not known.
-        summary: ``source``, ``clip``, ``clipped_share``, ``effective_sample_size``, ``targets``, ``matched_share`` and,
-            when the estimate leans on few targets, ``warning``.
+        summary: ``source``, ``floor``, ``clipped_share``, ``effective_sample_size``, ``targets``, ``matched_share``,
+            and ``warning`` when the estimate leans on few targets.
     """
 
     values: Floats
@@ -119,17 +121,19 @@ def weigh(propensities: Floats, target_counts: NDArray[np.int64], *, clip: float
     Args:
         propensities: [targets] in (0, 1], NaN where not known.
         target_counts: [targets] number of targets of the target's query, so that each query weighs one in all.
-        clip: smallest propensity used; bounds the weight of one target at the price of a bias towards raw recall.
+        clip: share of the targets, those of the smallest propensities, whose propensity is raised to the floor; in
+            [0, 1). It bounds the weight of one target at the price of a bias towards raw recall.
         source: where the propensities come from, for the report.
     """
     known = ~np.isnan(propensities)
+    floor = float(np.quantile(propensities[known], clip)) if known.any() else 1.0
     values = np.zeros(len(propensities))
-    values[known] = 1.0 / (target_counts[known] * np.maximum(propensities[known], clip))
+    values[known] = 1.0 / (target_counts[known] * np.maximum(propensities[known], floor))
     size = effective_sample_size(values)
     summary: dict[str, Any] = {
         "source": source,
-        "clip": clip,
-        "clipped_share": float((propensities[known] < clip).mean()) if known.any() else 0.0,
+        "floor": floor,
+        "clipped_share": float((propensities[known] < floor).mean()) if known.any() else 0.0,
         "effective_sample_size": size,
         "targets": len(values),
         "matched_share": float(known.mean()) if len(values) else 0.0,

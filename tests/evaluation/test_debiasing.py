@@ -26,16 +26,19 @@ def test_effective_sample_size_counts_equal_weights() -> None:
 
 
 def test_weights_are_inverse_clipped_and_shared_by_the_targets_of_a_query() -> None:
-    weights = weigh(np.array([1.0, 0.5, 0.001]), np.array([1, 2, 1]), clip=0.01, source="test")
-    assert weights.values.tolist() == [1.0, 1.0, 100.0]
-    assert weights.summary["clipped_share"] == pytest.approx(1 / 3)
+    propensities = np.array([1.0, 0.5, 0.2, 0.1, 0.001])
+    weights = weigh(propensities, np.array([1, 2, 1, 1, 1]), clip=0.25, source="test")
+    assert weights.values.tolist() == [1.0, 1.0, 5.0, 10.0, 10.0]
+    assert weights.summary["floor"] == 0.1
+    assert weights.summary["clipped_share"] == 0.2
+    assert weigh(propensities, np.ones(5, dtype=np.int64), clip=0.0, source="").values[-1] == 1000.0
     assert weights.summary["source"] == "test"
 
 
 def test_a_small_effective_sample_warns_and_a_large_one_does_not() -> None:
     few = np.ones(2000)
     few[:3] = 1e-6
-    assert "rests on few targets" in weigh(few, np.ones(2000, dtype=np.int64), clip=1e-9, source="").summary["warning"]
+    assert "rests on few targets" in weigh(few, np.ones(2000, dtype=np.int64), clip=0.0, source="").summary["warning"]
     assert "warning" not in weigh(np.ones(2000), np.ones(2000, dtype=np.int64), clip=0.01, source="").summary
     assert "warning" in weigh(np.ones(3), np.ones(3, dtype=np.int64), clip=0.01, source="").summary
     assert weigh(np.zeros(0), np.zeros(0, dtype=np.int64), clip=0.01, source="").summary["targets"] == 0
@@ -109,7 +112,8 @@ def test_logged_propensities_and_the_random_slice_reach_the_report() -> None:
     items = make_items([3, 2, 1], ["head", "torso", "cold"])
     report = evaluate([system], queries, items, make_sequences({}), config, 0, impressions=shown)
     entry = report["systems"]["s"]
-    assert entry["overall"]["recall_ips@1"]["mean"] == pytest.approx((1 / 0.5) / (1 / 0.5 + 1 / 0.1))
+    # The floor is the 1% quantile of the two propensities, 0.1 + 0.01 * (0.5 - 0.1).
+    assert entry["overall"]["recall_ips@1"]["mean"] == pytest.approx((1 / 0.5) / (1 / 0.5 + 1 / 0.104))
     assert entry["random_exposure"]["queries"] == 1
     assert entry["random_exposure"]["recall@1"]["mean"] == 0.0
     assert "recall_ips@1" not in entry["cold"]  # its target has no logged impression
