@@ -79,7 +79,7 @@ def parse_time(value: object) -> int:
     if isinstance(value, str):
         text = value
         try:
-            value = datetime.fromisoformat(text)
+            value = datetime.fromisoformat(text.upper())
         except ValueError as error:
             raise SearchError(f"time {text[:40]!r} is neither RFC 3339 nor seconds since 1970") from error
     if isinstance(value, datetime):

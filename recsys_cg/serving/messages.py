@@ -8,13 +8,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    WithJsonSchema,
+    create_model,
+)
 from pydantic_core import to_json
 
 from recsys_cg.config import ServingConfig
+from recsys_cg.errors import SearchError
 from recsys_cg.serving.answer import Answer, Fallback, Request
 from recsys_cg.serving.inputs import HistoryEvent, parse_time
 
@@ -33,10 +42,29 @@ __all__ = [
     "to_request",
 ]
 
-_EPOCH_S = Annotated[float, Field(ge=-62_135_596_800, le=253_402_300_799, allow_inf_nan=False, strict=True)]
-Moment = _EPOCH_S | datetime
+
+def _check_time(value: str) -> str:
+    try:
+        parse_time(value)
+    except SearchError as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
+def _check_number(value: object) -> object:
+    """Refuse what is no number in JSON; pydantic would read ``true`` and ``"2"`` as integers."""
+    if isinstance(value, bool | str):
+        raise ValueError("input should be a number")
+    return value
+
+
+_EARLIEST_S, _LATEST_S = -62_135_596_800, 253_402_300_799
+_WhenText = Annotated[str, AfterValidator(_check_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+_WhenNumber = Annotated[float, Field(ge=_EARLIEST_S, le=_LATEST_S, allow_inf_nan=False)]
+Moment = Annotated[_WhenNumber, Strict()] | _WhenText
 """A time: seconds since 1970 or RFC 3339 text."""
 
+_Whole = Annotated[int, BeforeValidator(_check_number)]
 _LONGEST_ID = 4096
 _ID = Annotated[str, Field(max_length=_LONGEST_ID)]
 
@@ -166,12 +194,12 @@ class RequestModels:
             __doc__="Candidates for a history, given or stored.",
             history=(history | None, Field(None, description="what the user did, oldest first: ids or objects")),
             user_id=(_ID | None, Field(None, description="whose stored history is used when none is given")),
-            k=(int, Field(usual, ge=1, le=most, strict=True, description="candidates wanted")),
+            k=(_Whole, Field(usual, ge=1, le=most, description="candidates wanted")),
             exclude=(list[_ID], Field(default_factory=list, description="items never answered")),
             allow=(list[_ID] | None, Field(None, description="the only items that may be answered")),
             deny_seen=(bool, Field(True, strict=True, description="leave out what the user met")),
             at=(Moment | None, Field(None, description="time of the request; default now")),
-            explain=(int, Field(0, ge=0, le=10, strict=True, description="nearest history items to give")),
+            explain=(_Whole, Field(0, ge=0, le=10, description="nearest history items to give")),
         )
         batch = create_model(
             "BatchRequest",
@@ -184,7 +212,7 @@ class RequestModels:
             __config__=forbid,
             item_id=(_ID, Field(description="item whose neighbours are wanted")),
             k=(int, Field(usual, ge=1, le=most, description="items wanted")),
-            at=(Moment | None, Field(None, description="time of the request; default now")),
+            at=(_WhenNumber | _WhenText | None, Field(None, description="time of the request; default now")),
         )
         items = create_model(
             "ItemsQuery",

@@ -72,6 +72,9 @@ def test_a_batch_is_answered_in_order_from_one_release(server: Server):
 def test_similar_items_and_an_unknown_item(server: Server):
     status, answer, _ = server.ask("GET", "/v1/similar?item_id=ab&k=2")
     assert (status, [one["item_id"] for one in answer["candidates"]]) == (200, ["a", "b"])
+    for at in ("1893456000", "2030-01-01T00:00:00Z"):
+        _, answer, _ = server.ask("GET", f"/v1/similar?item_id=ab&k=9&at={at}")
+        assert "soon" in [one["item_id"] for one in answer["candidates"]]
     status, answer, _ = server.ask("GET", "/v1/similar?item_id=zz")
     assert (status, error_code(answer)) == (404, "no_such_item")
 
@@ -132,6 +135,11 @@ DEEP = b'{"history":' + b"[" * 9000 + b"]" * 9000 + b"}"
         (b'{"allow": "a"}', 422),
         (b'{"deny_seen": 1}', 422),
         (b'{"at": "soon"}', 422),
+        (b'{"at": -62135596801}', 422),
+        (b'{"at": "5"}', 422),
+        (b'{"at": true}', 422),
+        (b'{"at": 0, "k": 2.0, "explain": 1.0}', 200),
+        (b'{"at": "2025-01-01t00:00:00.5z"}', 200),
         (b'{"explain": 11}', 422),
         (b'{"user_id": "\\ud800"}', 400),
         (b'{"history": ["\\u0000", "../../etc/passwd", "%s%n"]}', 200),
@@ -165,6 +173,7 @@ def test_a_refusal_names_the_field(server: Server):
         ("/v1/similar?item_id=a&k=51", 422),
         ("/v1/similar?item_id=a&k=nan", 422),
         ("/v1/similar?item_id=a&at=never", 422),
+        ("/v1/similar?item_id=a&at=nan", 422),
         ("/v1/similar?item_id=a&colour=blue", 422),
         ("/v1/similar?item_id=%ff%fe", 404),
         ("/v1/items", 422),
