@@ -125,10 +125,15 @@ def _answer_text(answer: Answer) -> str:
         head += f"; {answer.shortfall} fewer than asked for were eligible"
     width = max((len(one.item_id) for one in answer.candidates), default=0)
     rows = [
-        f"{rank:>3}  {one.score:7.4f}  {one.item_id:<{width}}  {one.bucket:<5}  {one.title or ''}".rstrip()
+        f"{rank:>3}  {_similarity(one.score)}  {one.item_id:<{width}}  {one.bucket:<5}  {one.title or ''}".rstrip()
         for rank, one in enumerate(answer.candidates, start=1)
     ]
     return "\n".join([head, *rows])
+
+
+def _similarity(score: float | None) -> str:
+    """Popular items of a fallback have no similarity."""
+    return f"{'-':>7}" if score is None else f"{score:7.4f}"
 
 
 def register(app: typer.Typer) -> None:

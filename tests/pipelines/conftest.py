@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from recsys_cg.data.worlds import WorldConfig, simulate_world
-
 SMALL = [
     "model.dim=16",
     "model.blocks=1",
@@ -68,13 +66,6 @@ class Site:
 
     def current(self) -> Path:
         return self.store / "releases" / (self.store / "CURRENT").read_text(encoding="utf-8").strip()
-
-
-@pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("data") / "world"
-    simulate_world(directory, WorldConfig(users=400, items=200, events=8_000, epochs=20, seed=7))
-    return directory
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -163,17 +164,25 @@ def test_a_refresh_takes_new_items_in_and_lets_delisted_ones_go(
         key=lambda item: item["train_count"],
     )["item_id"]
     like = next(item for item in catalogue if item["item_id"] == gone)
-    fresh = {**like, "item_id": "brand new ✨", "title": "Brand new ✨", "available_from": None, "available_until": None}
+    fresh = {
+        **like,
+        "item_id": "brand new ✨",
+        "title": "Brand new ✨",
+        "available_from": None,
+        "available_until": None,
+    }
     kept = [item for item in catalogue if item["item_id"] != gone]
     schema = pq.read_schema(world / "items.parquet")
-    pq.write_table(pq.read_table(world / "items.parquet").from_pylist([*kept, fresh], schema), tmp_path / "items.parquet")
+    pq.write_table(pa.Table.from_pylist([*kept, fresh], schema), tmp_path / "items.parquet")
     done = call("refresh", *site.options(f"items.path={tmp_path / 'items.parquet'}"))
-    assert "embedding 1 new or changed items" in done.stderr
-    answer = json.loads(call("lookup", "--store", str(site.store), "--history", kept[0]["item_id"], "-k", "180", "--json").stdout)
+    # the new one, and the delisted one, which has no content any more and serves in histories by its id
+    assert "embedding 2 new or changed items" in done.stderr
+    lookup = ["lookup", "--store", str(site.store), "--json"]
+    answer = json.loads(call(*lookup, "--history", kept[0]["item_id"], "-k", "180").stdout)
     ids = {one["item_id"] for one in answer["candidates"]}
     assert gone not in ids
     assert "brand new ✨" in ids
-    history = json.loads(call("lookup", "--store", str(site.store), "--history", "brand new ✨", "--json").stdout)
+    history = json.loads(call(*lookup, "--history", "brand new ✨").stdout)
     assert history["fallback"] is None
 
 

@@ -1,0 +1,99 @@
+"""Every command in the README runs, in the order in which a reader meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RUN_ELSEWHERE = ("make ", "pip install ", "docker ")
+"""Setting up, the demo, the suites and the benches: CI and `make test-slow` run those."""
+
+QUICK = """
+[training]
+epochs = 3
+[gates]
+beat_baseline = "off"
+min_index_recall = 0.5
+"""
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```console\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [line.split("  #")[0].strip() for line in lines if line.strip()]
+
+
+def test_every_make_target_named_in_the_readme_exists() -> None:
+    named = {match for line in commands() for match in re.findall(r"^make ([a-z-]+)", line)}
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert {name for name in named if f"  {name} " not in listed} == set()
+
+
+@pytest.fixture(scope="module")
+def shop(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as a reader has it: events.csv and catalogue.csv."""
+    folder = tmp_path_factory.mktemp("shop")
+    csv.write_csv(pq.read_table(world / "events"), folder / "events.csv")
+    csv.write_csv(pq.read_table(world / "items.parquet"), folder / "catalogue.csv")
+    return folder
+
+
+@pytest.mark.timeout(600)
+def test_the_commands_for_own_files_run_in_order(shop: Path) -> None:
+    mine = [line for line in commands() if (line.startswith("recsys-cg ") and "shop.toml" in line) or "doctor" in line]
+    assert any(line.startswith("recsys-cg run") for line in mine)
+    for line in mine:
+        first_item = (
+            pq.read_table(next((shop / "work" / "dataset").glob("*/items.parquet")))["item_id"][0].as_py()
+            if ((shop / "work" / "dataset").exists())
+            else ""
+        )
+        arguments = [first_item if word == "ITEM_ID" else word for word in shlex.split(line)[1:]]
+        if arguments[0] == "serve":
+            serve(shop, arguments)
+            continue
+        done = subprocess.run(command(arguments), cwd=shop, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{line}\n{done.stderr[-3000:]}"
+        if arguments[0] == "init":
+            project = shop / "shop.toml"
+            project.write_text(project.read_text(encoding="utf-8") + QUICK, encoding="utf-8")
+
+
+def command(arguments: list[str]) -> list[str]:
+    return [sys.executable, "-c", "from recsys_cg.cli import main; main()", *arguments]
+
+
+def serve(shop: Path, arguments: list[str]) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        command([*arguments, "--port", "0"]), cwd=shop, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stderr is not None
+    url = next(found.group() for line in process.stderr if (found := re.search(r"http://127.0.0.1:\d+", line)))
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
+                assert answer.status == 200
+                break
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    with urllib.request.urlopen(f"{url}/v1/release", timeout=5) as answer:
+        assert json.load(answer)["release"]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
