@@ -33,6 +33,7 @@ _SIGNATURE = "serving_default"
 _INPUTS = ("history", "gap_s", "event", "length")
 _CHUNK = 256
 _FORMAT = 1
+_NORM_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,16 @@ def _check_signature(inputs: dict[str, Any], outputs: dict[str, Any], contract: 
             )
 
 
+def _check_queries(queries: NDArray[np.float32], source: Path) -> None:
+    norms = np.einsum("ij,ij->i", queries, queries)
+    wrong = np.flatnonzero(~(np.abs(norms - 1.0) <= _NORM_TOLERANCE))
+    if not len(wrong):
+        return
+    if not np.isfinite(norms[wrong]).all():
+        raise ArtifactCorruptError(f"{source} gave NaN or infinity for rows {wrong[:5].tolist()} of a batch")
+    raise MetricMismatchError(f"{source} gave a vector of norm {np.sqrt(norms[wrong[0]]):.4g}; unit norm was promised")
+
+
 class QueryEncoder:
     """The exported query tower, on LiteRT.
 
@@ -187,7 +198,9 @@ class QueryEncoder:
             float32 [batch, dim] of unit norm, row for row. An empty batch gives an empty array.
 
         Raises:
-            SearchError: an array has another shape or type, or a query vector came out with a NaN or an infinity.
+            SearchError: an array has another shape or type.
+            ArtifactCorruptError: a query vector came out with a NaN or an infinity.
+            MetricMismatchError: a query vector came out with another norm than one.
         """
         tensors = {"history": history, "gap_s": gap_s, "event": event, "length": length}
         self._require_shapes(tensors)
@@ -199,9 +212,7 @@ class QueryEncoder:
                 for start in range(0, len(length), _CHUNK)
             ]
         queries = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        if not np.isfinite(queries).all():
-            rows = np.flatnonzero(~np.isfinite(queries).all(axis=1))
-            raise SearchError(f"the query tower gave NaN or infinity for rows {rows[:5].tolist()} of the batch")
+        _check_queries(queries, self._source)
         return queries
 
     def _require_shapes(self, tensors: dict[str, NDArray[Any]]) -> None:

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from recsys_cg.errors import RecsysError, SearchError
+from recsys_cg.errors import MetricMismatchError, RecsysError, SearchError
 from recsys_cg.serving.batching import DeadlineError, NotReadyError, OverloadedError
 from recsys_cg.serving.gatehouse import error_body
 from recsys_cg.serving.metrics import Metrics
@@ -73,7 +73,7 @@ async def _missing(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    if isinstance(error, SearchError):
+    if isinstance(error, SearchError) and not isinstance(error, MetricMismatchError):
         return _answer(request, 422, "invalid", str(error).encode("utf-8", "replace").decode())
     _logger.error("lookup failed: %s", error, extra={"request_id": request.scope["state"]["request_id"]})
     return _answer(request, 500, "lookup_failed", "the release cannot answer; the log has the request id")

@@ -91,7 +91,14 @@ def test_many_threads_get_their_own_answers(release_path: Path):
 def test_a_nan_in_a_history_is_an_error_not_a_vector(encoder: QueryEncoder):
     given = tensors([1, 2])
     given["history"][1, 0, 0] = np.nan
-    with pytest.raises(SearchError, match=r"NaN or infinity for rows \[1\]"):
+    with pytest.raises(ArtifactCorruptError, match=r"NaN or infinity for rows \[1\]"):
+        encoder.encode(**given)
+
+
+def test_a_vector_that_is_not_of_unit_norm_is_an_error(encoder: QueryEncoder):
+    given = tensors([1])
+    given["history"][0, 0] = 1e-8
+    with pytest.raises(MetricMismatchError, match="unit norm was promised"):
         encoder.encode(**given)
 
 

@@ -142,6 +142,17 @@ def test_a_service_whose_release_vanishes_says_so_and_comes_back(tower: Path, st
         server.stop()
 
 
+def test_what_the_release_cannot_answer_is_a_defect_of_the_service_not_of_the_request(tower: Path, tmp_path: Path):
+    publish_release(tmp_path / "store", World(tower, sequences=[("bad", [99], [1], [0])]))
+    with Server(tmp_path / "store") as server:
+        status, answer, headers = server.ask("POST", "/v1/candidates", {"user_id": "bad"})
+        assert (status, answer["error"]["code"]) == (500, "lookup_failed")
+        assert str(tmp_path) not in json.dumps(answer)
+        line = server.wait_for("lookup failed", where={"request_id": headers["x-request-id"]})
+        assert "row 99 of 9 items" in line["message"]
+        assert server.ask("POST", "/v1/candidates", {"user_id": "nobody"})[0] == 200
+
+
 def test_a_service_without_a_release_is_alive_but_not_ready(tower: Path, store_path: Path):
     """It starts on a store whose release cannot be loaded, and serves as soon as one can."""
     vectors = store_path / "releases" / FIRST / "vectors.npy"

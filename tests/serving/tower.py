@@ -1,7 +1,7 @@
 """Export a query tower whose output can be worked out by hand. Run as a program: it alone imports TensorFlow.
 
-The query is the normalised sum of ``history * exp(-gap_s / 1000) * (1 + event)`` over the valid positions, and the
-last unit vector when there is none.
+The query is the normalised sum of ``history * exp(-min(gap_s, 10000) / 1000) * (1 + event)`` over the valid positions,
+and the last unit vector when there is none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Tower(tf.Module):
     )
     def __call__(self, history, gap_s, event, length):
         valid = tf.cast(tf.range(MAX_HISTORY)[None, :] < length[:, None], tf.float32)
-        weight = valid * tf.exp(-gap_s / 1000.0) * (1.0 + tf.cast(event, tf.float32))
+        weight = valid * tf.exp(-tf.minimum(gap_s, 10_000.0) / 1000.0) * (1.0 + tf.cast(event, tf.float32))
         total = tf.reduce_sum(history * weight[:, :, None], axis=1)
         empty = tf.cast(tf.equal(length, 0), tf.float32)[:, None] * np.eye(DIM, dtype=np.float32)[None, -1]
         return {"query": tf.math.l2_normalize(total + empty, axis=1)}
