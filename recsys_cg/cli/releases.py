@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -46,6 +47,73 @@ def _release_line(row: dict[str, Any]) -> str:
     return f"{row['name']}  {row['created']}  {figures}  {marks}".rstrip()
 
 
+def pin(
+    release: Annotated[str, typer.Argument(help="Release that retention must keep.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is shown in the log.")] = "",
+    remove: Annotated[bool, typer.Option("--remove", help="Give it back to retention.")] = False,
+    store: StoreOption = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    workdir: WorkdirOption = DEFAULT_WORKDIR,
+    overrides: SetOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
+    """Keep a release whatever retention says, until the pin is removed.
+
+    Example: `recsys-cg pin 20261129T192233Z-1a2b3c4d --reason "the audit of May" --store work/store`
+    """
+    path = store_path(store, config, workdir, overrides)
+    from recsys_cg.release.store import Store
+
+    if remove:
+        Store(path).unpin(release)
+    else:
+        Store(path).pin(release, reason=reason)
+    text = f"{release} is {'no longer pinned' if remove else 'pinned'}"
+    print_result({"release": release, "pinned": not remove}, as_json=as_json, text=text)
+
+
+def diff(
+    old: Annotated[str, typer.Argument(help="Earlier release.")],
+    new: Annotated[str, typer.Argument(help="Later release.")],
+    store: StoreOption = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    workdir: WorkdirOption = DEFAULT_WORKDIR,
+    overrides: SetOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
+    """Show what changed between two releases: items, encoder, index, windows and figures.
+
+    Example: `recsys-cg diff OLD NEW --store work/store --json`
+    """
+    path = store_path(store, config, workdir, overrides)
+    import json
+
+    from recsys_cg.release.diff import diff_releases
+    from recsys_cg.release.store import Store
+
+    found = diff_releases(Store(path), old, new)
+    print_result(found, as_json=as_json, text=json.dumps(found, indent=1, ensure_ascii=False))
+
+
+def history(
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML page to write.")] = Path("releases.html"),
+    store: StoreOption = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    workdir: WorkdirOption = DEFAULT_WORKDIR,
+    overrides: SetOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
+    """Write one page over all releases of a store: their figures over time, and links to their reports.
+
+    Example: `recsys-cg history --store work/store -o releases.html`
+    """
+    path = store_path(store, config, workdir, overrides)
+    from recsys_cg.workflow.publish import write_history
+
+    count = write_history(path, output)
+    print_result({"page": str(output), "releases": count}, as_json=as_json, text=f"{output}: {count} release(s)")
+
+
 def rollback(
     release: Annotated[str | None, typer.Argument(help="Release to serve; default: CURRENT's predecessor.")] = None,
     store: StoreOption = None,
@@ -88,5 +156,5 @@ def report(
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (releases, rollback, report):
+    for command in (releases, rollback, report, history, diff, pin):
         app.command(rich_help_panel="Releases")(command)

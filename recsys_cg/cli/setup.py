@@ -72,20 +72,27 @@ def world(
     print_result({"path": str(directory), **counts}, as_json=as_json, text=text)
 
 
-def doctor(as_json: JsonOption = False) -> None:
+def doctor(
+    store: Annotated[str | None, typer.Option("--store", help="Look through a release store, too.")] = None,
+    mend: Annotated[bool, typer.Option("--mend", help="Mend what can be mended in the store.")] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Say what this machine can do, what would fail, and the one-line mend. Exit code 1 when something would.
 
-    Example: `recsys-cg doctor`
-    """
-    from recsys_cg.workflow.doctor import examine
+    With a store: leftovers of killed writers, damaged releases, a CURRENT that points nowhere.
 
-    checks = examine()
+    Example: `recsys-cg doctor --store work/store`
+    """
+    from recsys_cg.workflow.doctor import examine, examine_store
+
+    if mend and store is None:
+        raise ConfigError("--mend needs --store: packages are mended by the commands that doctor prints")
+    checks = examine() + (examine_store(store, mend=mend) if store is not None else [])
     failed = [check for check in checks if check.state == "fails"]
     lines = [f"{check.state:<6}  {check.name:<26}  {check.detail}" for check in checks]
     lines += [f"mend    {check.name}: {check.mend}" for check in checks if check.mend]
-    print_result(
-        {"ok": not failed, "checks": [vars(check) for check in checks]}, as_json=as_json, text="\n".join(lines)
-    )
+    result = {"ok": not failed, "checks": [vars(check) for check in checks]}
+    print_result(result, as_json=as_json, text="\n".join(lines))
     if failed:
         raise typer.Exit(1)
 

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["Check", "examine"]
+__all__ = ["Check", "examine", "examine_store"]
 
 SCANN_TENSORFLOW = "2.20"
 """The TensorFlow minor version that ScaNN 1.4.2 is compiled against."""
@@ -23,7 +23,7 @@ class Check:
 
     Attributes:
         name: what was looked at.
-        state: ``"ok"``; ``"absent"``: not installed, and something optional is not there; ``"fails"``: would fail.
+        state: ``"ok"``; ``"absent"``: something optional is not there, or a leftover does no harm; ``"fails"``.
         detail: what was found and what follows.
         mend: one command or line that mends it, empty where nothing is wrong.
     """
@@ -61,6 +61,30 @@ def examine(
     ):
         checks.append(_check_package(package, version_of(package), extra, use))
     return checks
+
+
+def examine_store(store: str, *, mend: bool = False) -> list[Check]:
+    """Look through a release store; see `recsys_cg.release.repair.repair`.
+
+    Args:
+        store: directory or URL.
+        mend: remove leftovers and move a broken CURRENT to the newest whole release.
+    """
+    from recsys_cg.release.repair import repair
+    from recsys_cg.release.store import Store
+
+    found = repair(Store(store), apply=mend)
+    if not found:
+        return [Check("store", "ok", store)]
+    return [
+        Check(
+            "store",
+            "ok" if one.is_mended else "fails" if one.is_serious else "absent",
+            f"{one.path}: {one.problem}" + (f"; {one.mend}" if one.is_mended else ""),
+            "" if one.is_mended else one.mend,
+        )
+        for one in found
+    ]
 
 
 def _installed_version(package: str) -> str | None:

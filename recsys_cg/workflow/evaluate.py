@@ -68,7 +68,7 @@ def _write(project: Project, data: Stage, release: Stage, directory: Path) -> Ma
     examples = choose_examples(
         under_test, source.queries(config.evaluation.split), count=config.evaluation.examples, seed=project.seed
     )
-    write_report(directory, report, Extras.of(under_test, examples))
+    write_report(directory, report, Extras.of(under_test, examples), store)
     pq.write_table(measured.probes, directory / _PROBES)
     pq.write_table(measured.evaluation.per_query, directory / _PER_QUERY, compression="zstd")
     failed = failed_gates(gates)

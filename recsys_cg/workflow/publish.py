@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recsys_cg import artifacts
+from recsys_cg.artifacts import write_text_atomically
 from recsys_cg.errors import ConfigError, GateRefusedError, StoreError
 from recsys_cg.progress import say
 from recsys_cg.release.gates import conclude, failed_gates
@@ -19,7 +21,7 @@ from recsys_cg.workflow import dataset, evaluate, index, train
 from recsys_cg.workflow.project import Project, Stage
 from recsys_cg.workflow.reporting import read_extras, summarise, write_report
 
-__all__ = ["PublishedReport", "describe", "list_releases", "publish", "read_report", "roll_back"]
+__all__ = ["PublishedReport", "describe", "list_releases", "publish", "read_report", "roll_back", "write_history"]
 
 
 def publish(
@@ -57,7 +59,9 @@ def publish(
         )
     with tempfile.TemporaryDirectory(prefix="recsys-cg-report-") as scratch:
         final = Path(scratch) / "report"
-        _write_final_report(evaluation, final, report, force if failed else None)
+        shutil.copytree(evaluation.path, final, ignore=shutil.ignore_patterns(artifacts.MANIFEST))
+        verdict = conclude(report, report["gates"], force_reason=force)
+        write_report(final, verdict, read_extras(evaluation.path), store)
         store.publish(release.path, final, expected_current=evaluation.manifest.info["judged_against"])
     store.prune(project.config.store.keep)
     say(f"publish: {name} is CURRENT in {store.path}")
@@ -75,11 +79,6 @@ def describe(project: Project, name: str) -> dict[str, Any]:
         "gates": found.report["gates"],
         "forced": found.report.get("forced"),
     }
-
-
-def _write_final_report(evaluation: Stage, final: Path, report: dict[str, Any], force: str | None) -> None:
-    shutil.copytree(evaluation.path, final, ignore=shutil.ignore_patterns(artifacts.MANIFEST))
-    write_report(final, conclude(report, report["gates"], force_reason=force), read_extras(evaluation.path))
 
 
 @dataclass(frozen=True)
@@ -129,3 +128,18 @@ def roll_back(store_path: str, release: str | None = None) -> dict[str, Any]:
     store = Store(store_path)
     previous = store.current()
     return {"release": store.rollback(release), "previous": previous}
+
+
+def write_history(store_path: str, page: Path) -> int:
+    """Write the page over all releases of a store, oldest first; return how many there are."""
+    from recsys_cg.release.report import render_history
+
+    store = Store(store_path)
+    names = [one.name for one in reversed(store.releases()) if not one.fault]
+    links = {name: os.path.relpath(_page_of(store, name), page.absolute().parent) for name in names}
+    write_text_atomically(page, render_history([store.report_of(name) for name in names], links=links))
+    return len(names)
+
+
+def _page_of(store: Store, name: str) -> Path:
+    return store.path_of(name) / ReleaseFiles.REPORT / ReportFiles.HTML

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from recsys_cg.release.store import Store
 from recsys_cg.schema import EncoderFiles, ReleaseFiles, ReportFiles
 
 if TYPE_CHECKING:
@@ -43,14 +44,23 @@ def read_extras(directory: Path) -> Extras:
     return Extras(training, examples)
 
 
-def write_report(directory: Path, report: Mapping[str, Any], extras: Extras) -> None:
-    """Write every form of the report into ``directory``, replacing what is there."""
+def write_report(directory: Path, report: Mapping[str, Any], extras: Extras, store: Store) -> None:
+    """Write every form of the report into ``directory``, replacing what is there.
+
+    Args:
+        directory: existing.
+        report: report.json with its gates and its verdict.
+        extras: what the page shows besides.
+        store: whose other releases the page shows over time.
+    """
     from recsys_cg.release.report import render_html, render_markdown
 
     _write_json(directory / ReportFiles.JSON, report)
     _write_json(directory / _TRAINING, extras.training)
     _write_json(directory / _EXAMPLES, extras.examples)
-    page = render_html(report, training=extras.training, examples=extras.examples)
+    earlier = [one.name for one in reversed(store.releases()) if not one.fault and one.name != report["release"]]
+    history = [store.report_of(name) for name in earlier]
+    page = render_html(report, training=extras.training, examples=extras.examples, history=history)
     (directory / ReportFiles.HTML).write_text(page, encoding="utf-8")
     (directory / ReportFiles.MARKDOWN).write_text(render_markdown(report), encoding="utf-8")
 
