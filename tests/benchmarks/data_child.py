@@ -58,12 +58,10 @@ def _run_beam(system: str, world: Path, out: Path, *, keep: bool) -> dict[str, f
     from recsys_cg.beam.dataset import build_dataset
 
     flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"] if system.endswith("workers") else []
-    with _watch_tree() as peak:
-        started = time.perf_counter()
+    with _measure() as measured:
         build_dataset(make_config(world), out, runner=flags)
-        seconds = time.perf_counter() - started
     del keep
-    return {"seconds": seconds, "peak_mb": peak[0] / 2**20}
+    return measured
 
 
 def _run_peer(system: str, world: Path, out: Path, *, keep: bool) -> dict[str, float]:
@@ -71,13 +69,11 @@ def _run_peer(system: str, world: Path, out: Path, *, keep: bool) -> dict[str, f
 
     run = run_pandas if system == "pandas" else run_polars
     __import__(system)
-    with _watch_tree() as peak:
-        started = time.perf_counter()
+    with _measure() as measured:
         tables = run(world / "events", make_config(world))
-        seconds = time.perf_counter() - started
     if keep:
         _write_peer(tables, out)
-    return {"seconds": seconds, "peak_mb": peak[0] / 2**20}
+    return measured
 
 
 def _write_peer(tables: dict[str, Any], out: Path) -> None:
@@ -85,6 +81,20 @@ def _write_peer(tables: dict[str, Any], out: Path) -> None:
     for name, frame in tables.items():
         arrow = frame.to_arrow() if hasattr(frame, "to_arrow") else pa.Table.from_pandas(frame, preserve_index=False)
         pq.write_table(arrow.cast(schemas[name]) if name in schemas else arrow, out / f"{name}.parquet")
+
+
+@contextmanager
+def _measure() -> Iterator[dict[str, float]]:
+    """Give a mapping that holds, when the block has ended, its wall and CPU seconds and the peak of the memory."""
+    measured: dict[str, float] = {}
+    before = os.times()
+    with _watch_tree() as peak:
+        started = time.perf_counter()
+        yield measured
+        measured["seconds"] = time.perf_counter() - started
+    after = os.times()
+    measured["cpu_s"] = sum(after[:4]) - sum(before[:4])
+    measured["peak_mb"] = peak[0] / 2**20
 
 
 @contextmanager
