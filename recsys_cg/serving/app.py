@@ -13,8 +13,8 @@ from recsys_cg.config import ServingConfig
 from recsys_cg.errors import EnvironmentMismatchError
 from recsys_cg.serving.batching import Batcher
 from recsys_cg.serving.follower import Follower
-from recsys_cg.serving.messages import RequestModels
 from recsys_cg.serving.metrics import Metrics
+from recsys_cg.serving.requests import RequestModels
 
 try:
     from fastapi import FastAPI

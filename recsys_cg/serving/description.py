@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from recsys_cg.serving.messages import (
+from recsys_cg.serving.responses import (
     BatchAnswer,
     CandidatesAnswer,
     ErrorAnswer,

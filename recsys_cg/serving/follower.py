@@ -112,15 +112,16 @@ class Follower:
         return True
 
     def _refuse(self, name: str, error: Exception) -> bool:
-        attempts = self.refusal.attempts + 1 if self.refusal is not None and self.refusal.release == name else 1
+        before = self.refusal if self.refusal is not None and self.refusal.release == name else None
+        attempts = 1 if before is None else before.attempts + 1
         pause = min(_FIRST_RETRY_S * 2 ** (attempts - 1), _LONGEST_RETRY_S)
         why = f"{type(error).__name__}: {error}"
-        if self.refusal is None or self.refusal.release != name or self.refusal.why != why:
+        self.refusal = Refusal(name, why, attempts, self._clock() + pause)
+        if before is None or before.why != why:
             serving = self.lookup.release.name if self.lookup is not None else None
             _logger.error(
                 "release %s is refused: %s", name or "(CURRENT)", why, extra={"release": name, "serving": serving}
             )
-        self.refusal = Refusal(name, why, attempts, self._clock() + pause)
         return False
 
 

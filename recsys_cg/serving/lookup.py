@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -16,32 +14,16 @@ from numpy.typing import NDArray
 from recsys_cg.artifacts import MANIFEST
 from recsys_cg.errors import SearchError, StoreError
 from recsys_cg.release.store import Store
-from recsys_cg.serving.answer import Answer, Candidate, Fallback, Reason, Request, check_ids, check_k
-from recsys_cg.serving.inputs import History, HistoryEntry, history_inputs, parse_time, read_history
+from recsys_cg.serving.answer import Answer, Candidate, Reason, Request, check_ids, check_k
+from recsys_cg.serving.inputs import HistoryEntry, history_inputs, parse_time
+from recsys_cg.serving.planning import NO_HISTORY, Plan, make_plan, now_us
 from recsys_cg.serving.release import Release
 
 __all__ = ["CandidateLookup", "is_release", "resolve_release"]
 
-_US = 1_000_000
 _FEW_UNAVAILABLE = 256
-_NONE = np.zeros(0, np.int32)
 # A NamedTuple's own constructor is Python code: over 100 candidates it costs more than finding them.
 _make_candidate: Callable[[tuple[str, str | None, float | None, str]], Candidate] = partial(tuple.__new__, Candidate)
-_NO_HISTORY = History(_NONE, np.zeros(0, np.int64), _NONE)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """A request in rows of the release."""
-
-    k: int
-    at_us: int
-    history: History
-    fallback: Fallback | None
-    exclude: NDArray[np.int32]
-    allow: NDArray[np.int32] | None
-    available: NDArray[np.bool_] | None
-    explain: int
 
 
 def is_release(path: str | Path) -> bool:
@@ -150,7 +132,7 @@ class CandidateLookup:
         Raises:
             SearchError: as `candidates`; then none is answered.
         """
-        plans = [self._plan(request) for request in requests]
+        plans = [make_plan(self.release, request) for request in requests]
         answers: list[Answer | None] = [None] * len(plans)
         encoded = [place for place, plan in enumerate(plans) if plan.fallback is None]
         if encoded:
@@ -172,9 +154,9 @@ class CandidateLookup:
         row = self.find(item_id)
         if row is None:
             raise SearchError(f"release {self.release.name} has no item {item_id!r}")
-        at_us = _now_us() if at is None else parse_time(at)
+        at_us = now_us() if at is None else parse_time(at)
         available = self.release.availability.at(at_us)
-        plan = _Plan(length, at_us, _NO_HISTORY, None, np.array([row], np.int32), None, available, 0)
+        plan = Plan(length, at_us, NO_HISTORY, None, np.array([row], np.int32), None, available, 0)
         ((rows, scores),) = self._search(np.asarray(self.release.vectors[row : row + 1]), [plan])
         return self._answer(plan, rows, scores)
 
@@ -184,49 +166,7 @@ class CandidateLookup:
         row = int(self.release.ids.rows([item])[0])
         return None if row < 0 else row
 
-    def _plan(self, request: Request) -> _Plan:
-        release = self.release
-        k = check_k(request.k)
-        if isinstance(request.explain, bool) or not isinstance(request.explain, int) or request.explain < 0:
-            raise SearchError(f"explain = {request.explain!r} is not a number of items")
-        at_us = _now_us() if request.at is None else parse_time(request.at)
-        history, seen, fallback = self._history(request, at_us)
-        hidden = [release.ids.rows(check_ids("exclude", request.exclude))] if len(request.exclude) else []
-        if request.deny_seen:
-            hidden += [history.rows, seen] if request.history is not None else [seen]
-        exclude = np.unique(np.concatenate(hidden)) if hidden else _NONE
-        allow = None if request.allow is None else np.unique(release.ids.rows(check_ids("allow", request.allow)))
-        return _Plan(
-            k,
-            at_us,
-            history if request.at is None else history.before(at_us),
-            fallback,
-            exclude[exclude >= 0],
-            None if allow is None else allow[allow >= 0],
-            release.availability.at(at_us),
-            request.explain,
-        )
-
-    def _history(self, request: Request, at_us: int) -> tuple[History, NDArray[np.int32], Fallback | None]:
-        """Return the history to encode, further rows that were seen, and why there is nothing to encode."""
-        release = self.release
-        stored = None
-        if request.user_id is not None:
-            if not isinstance(request.user_id, str):
-                raise SearchError(f"user_id is text, not {type(request.user_id).__name__}")
-            stored = release.histories.get(request.user_id) if release.histories is not None else None
-        seen = _NONE if stored is None else stored.seen
-        if request.history is not None:
-            history = read_history(request.history, release.ids, release.events, at_us)
-            reason: Fallback = "unknown_items" if history.unknown else "empty_history"
-        elif stored is not None:
-            history, reason = stored.history, "empty_history"
-        else:
-            history, reason = _NO_HISTORY, "empty_history" if request.user_id is None else "unknown_user"
-        usable = history.rows if request.at is None else history.before(at_us).rows
-        return history, seen, None if len(usable) else reason
-
-    def _encode(self, plans: Sequence[_Plan]) -> NDArray[np.float32]:
+    def _encode(self, plans: Sequence[Plan]) -> NDArray[np.float32]:
         release = self.release
         histories = [plan.history for plan in plans]
         tensors = history_inputs(
@@ -241,7 +181,7 @@ class CandidateLookup:
         return release.encoder.encode(**tensors)
 
     def _search(
-        self, queries: NDArray[np.float32], plans: Sequence[_Plan]
+        self, queries: NDArray[np.float32], plans: Sequence[Plan]
     ) -> list[tuple[NDArray[np.int32], NDArray[np.float32]]]:
         """Search plans of one allow-list and one availability; return rows and scores of each."""
         allow, available = plans[0].allow, plans[0].available
@@ -265,7 +205,7 @@ class CandidateLookup:
             for rows, scores, count in zip(result.rows, result.scores, counts, strict=True)
         ]
 
-    def _answer(self, plan: _Plan, rows: NDArray[np.int32], scores: NDArray[np.float32] | None) -> Answer:
+    def _answer(self, plan: Plan, rows: NDArray[np.int32], scores: NDArray[np.float32] | None) -> Answer:
         release = self.release
         values: list[float] | list[None] = [None] * len(rows) if scores is None else scores.tolist()
         names, titles, buckets = release.describe(rows)
@@ -279,13 +219,13 @@ class CandidateLookup:
             because=self._reasons(plan, rows) if plan.explain and plan.fallback is None else (),
         )
 
-    def _popular(self, plan: _Plan) -> Answer:
+    def _popular(self, plan: Plan) -> Answer:
         rows = self.release.popularity.top(
             min(plan.k, len(self.release)), exclude=plan.exclude, available=plan.available, allow=plan.allow
         )
         return self._answer(plan, rows, None)
 
-    def _reasons(self, plan: _Plan, rows: NDArray[np.int32]) -> tuple[tuple[Reason, ...], ...]:
+    def _reasons(self, plan: Plan, rows: NDArray[np.int32]) -> tuple[tuple[Reason, ...], ...]:
         release = self.release
         recent = np.unique(plan.history.rows[-release.encoder.contract.max_history :])
         similarities = release.vectors[rows] @ release.vectors[recent].T
@@ -297,11 +237,7 @@ class CandidateLookup:
         )
 
 
-def _now_us() -> int:
-    return int(time.time() * _US)
-
-
-def _group(plans: Sequence[_Plan]) -> list[list[int]]:
+def _group(plans: Sequence[Plan]) -> list[list[int]]:
     """Return places of plans that one search can answer: no allow-list and one availability; else each alone."""
     groups: dict[tuple[int, int], list[int]] = {}
     for place, plan in enumerate(plans):

@@ -16,15 +16,11 @@ from recsys_cg.config import ServingConfig
 from recsys_cg.serving.batching import Batcher, NotReadyError
 from recsys_cg.serving.follower import Follower
 from recsys_cg.serving.lookup import CandidateLookup
-from recsys_cg.serving.messages import (
-    RequestModels,
-    render_batch,
-    render_single,
-    to_request,
-)
 from recsys_cg.serving.metrics import CONTENT_TYPE_LATEST, Metrics
 from recsys_cg.serving.page import page_headers, page_html
 from recsys_cg.serving.problems import NoSuchItemError
+from recsys_cg.serving.requests import RequestModels, to_request
+from recsys_cg.serving.responses import render_batch, render_single
 
 __all__ = ["Endpoints"]
 

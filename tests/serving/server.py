@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -116,7 +115,5 @@ class Server:
             self.stop()
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

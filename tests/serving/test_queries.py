@@ -10,6 +10,7 @@ from recsys_cg.errors import SearchError
 from recsys_cg.schema import queries_schema
 from recsys_cg.serving.answer import Request
 from recsys_cg.serving.lookup import CandidateLookup
+from recsys_cg.serving.planning import make_plan
 from recsys_cg.serving.queries import encode_queries as encode
 from recsys_cg.serving.release import Release
 
@@ -52,7 +53,7 @@ def test_queries_are_the_vectors_that_a_lookup_searches_with(release: Release):
     found = encode_queries(release, table(HISTORIES))
     for history, vector in zip(HISTORIES, found, strict=True):
         given = [{"item": names[row], "time": time / 1e6, "event": events[event]} for row, time, event in history]
-        plan = lookup._plan(Request(history=given, at=AT_US / 1e6))
+        plan = make_plan(release, Request(history=given, at=AT_US / 1e6))
         assert vector == pytest.approx(lookup._encode([plan])[0], abs=1e-6)
     assert np.linalg.norm(found, axis=1) == pytest.approx(1.0, abs=1e-6)
 

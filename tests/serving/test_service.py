@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recsys_cg.serving.lookup import CandidateLookup
-from recsys_cg.serving.messages import BatchAnswer, CandidatesAnswer, ErrorAnswer, ItemsAnswer, ReleaseAnswer
+from recsys_cg.serving.responses import BatchAnswer, CandidatesAnswer, ErrorAnswer, ItemsAnswer, ReleaseAnswer
 from tests.serving.server import Server
 from tests.serving.world import World, publish_release
 

@@ -1,0 +1,94 @@
+"""From a request in ids to a plan in rows of one release."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsys_cg.errors import SearchError
+from recsys_cg.serving.answer import Fallback, Request, check_ids, check_k
+from recsys_cg.serving.inputs import History, parse_time, read_history
+from recsys_cg.serving.release import Release
+
+__all__ = ["NO_HISTORY", "Plan", "make_plan", "now_us"]
+
+_NONE = np.zeros(0, np.int32)
+NO_HISTORY = History(_NONE, np.zeros(0, np.int64), _NONE)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A request in rows of the release.
+
+    Attributes:
+        k: list length.
+        at_us: time of the request.
+        history: what is encoded.
+        fallback: why nothing can be encoded, or None.
+        exclude: int32, distinct rows never answered.
+        allow: int32, the distinct rows that may be answered, or None for all.
+        available: bool [items] at the time of the request, or None when all items are.
+        explain: nearest history items to give for each candidate.
+    """
+
+    k: int
+    at_us: int
+    history: History
+    fallback: Fallback | None
+    exclude: NDArray[np.int32]
+    allow: NDArray[np.int32] | None
+    available: NDArray[np.bool_] | None
+    explain: int
+
+
+def now_us() -> int:
+    """Return the time, microseconds UTC."""
+    return time.time_ns() // 1000
+
+
+def make_plan(release: Release, request: Request) -> Plan:
+    """Return the plan of ``request``.
+
+    Raises:
+        SearchError: a field has the wrong type or an impossible value; the message names it.
+    """
+    k = check_k(request.k)
+    if isinstance(request.explain, bool) or not isinstance(request.explain, int) or request.explain < 0:
+        raise SearchError(f"explain = {request.explain!r} is not a number of items")
+    at_us = now_us() if request.at is None else parse_time(request.at)
+    history, seen, reason = _find_history(release, request, at_us)
+    hidden = [release.ids.rows(check_ids("exclude", request.exclude))] if len(request.exclude) else []
+    if request.deny_seen:
+        hidden += [seen] if request.history is None else [history.rows, seen]
+    exclude = np.unique(np.concatenate(hidden)) if hidden else _NONE
+    allow = None if request.allow is None else np.unique(release.ids.rows(check_ids("allow", request.allow)))
+    usable = history if request.at is None else history.before(at_us)
+    return Plan(
+        k,
+        at_us,
+        usable,
+        None if len(usable.rows) else reason,
+        exclude[exclude >= 0],
+        None if allow is None else allow[allow >= 0],
+        release.availability.at(at_us),
+        request.explain,
+    )
+
+
+def _find_history(release: Release, request: Request, at_us: int) -> tuple[History, NDArray[np.int32], Fallback]:
+    """Return the history, what is stored as seen, and why there is nothing to encode should that be so."""
+    stored = None
+    if request.user_id is not None:
+        if not isinstance(request.user_id, str):
+            raise SearchError(f"user_id is text, not {type(request.user_id).__name__}")
+        stored = release.histories.get(request.user_id) if release.histories is not None else None
+    seen = _NONE if stored is None else stored.seen
+    if request.history is not None:
+        history = read_history(request.history, release.ids, release.events, at_us)
+        return history, seen, "unknown_items" if history.unknown else "empty_history"
+    if stored is not None:
+        return stored.history, seen, "empty_history"
+    return NO_HISTORY, seen, "empty_history" if request.user_id is None else "unknown_user"
