@@ -109,9 +109,6 @@ class Exact(System):
 
     label = "recsys_cg (exact)"
 
-    def inner(self) -> list[int]:
-        return [0]
-
     def build(self, vectors: np.ndarray, path: Path, queries: np.ndarray) -> dict[str, Any]:
         return {}
 
