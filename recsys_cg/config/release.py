@@ -19,6 +19,7 @@ class EvaluationConfig(Section):
     k: list[Positive] = Field(default_factory=lambda: [20, 100, 500], min_length=1)
     primary_k: Positive = Field(100, description="k of gates and headlines; one of k")
     split: Literal["test", "validation"] = "test"
+    by: list[str] = Field(default_factory=list, description="categorical item features that the report splits by")
     filter_seen: bool = Field(True, description="items of a query's past are not candidates")
     baselines: list[Baseline] = Field(default_factory=lambda: list(get_args(Baseline)))
     ease_max_items: Positive = Field(20_000, description="larger catalogues skip EASE, and the report says so")

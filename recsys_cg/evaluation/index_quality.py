@@ -60,31 +60,49 @@ def measure_index(
         return result
     codes = pc.index_in(pa.array(buckets, pa.string()), value_set=pa.array(BUCKETS)).to_numpy()
     wanted = min(k, approximate.size)
-    hits, sizes, filled = np.zeros(len(queries)), np.zeros(len(queries)), 0
-    pooled = np.zeros((2, len(BUCKETS)))
+    tally = _Tally(len(queries))
     for start in range(0, len(queries), _BATCH):
         part = slice(start, start + _BATCH)
         barred = None if exclude is None else exclude[part]
         truth = exact.search(queries[part], wanted, exclude=barred)
-        found = approximate.search(queries[part], wanted, exclude=barred)
+        tally.add(part, truth, approximate.search(queries[part], wanted, exclude=barred), codes)
+    timed_exclude = None if exclude is None else exclude[:timed]
+    latency = _time(approximate, queries[:timed], wanted, timed_exclude)
+    return result | tally.measure(k, seed) | {"latency_ms": latency}
+
+
+class _Tally:
+    """Hits against exact search, a query and a bucket of the exact neighbours."""
+
+    def __init__(self, queries: int) -> None:
+        self._hits, self._sizes, self._filled = np.zeros(queries), np.zeros(queries), 0
+        self._bucket_hits, self._bucket_sizes = np.zeros(len(BUCKETS)), np.zeros(len(BUCKETS))
+
+    def add(self, part: slice, truth: SearchResult, found: SearchResult, codes: NDArray[np.int32]) -> None:
         is_hit = _is_found(truth, found)
-        hits[part], sizes[part] = is_hit.sum(axis=1), truth.found
-        filled += int(np.minimum(found.found, wanted).sum())
-        neighbours = codes[truth.rows[truth.rows >= 0]]
-        pooled[0] += np.bincount(neighbours[is_hit[truth.rows >= 0]], minlength=len(BUCKETS))
-        pooled[1] += np.bincount(neighbours, minlength=len(BUCKETS))
-    possible = sizes.sum()
-    per_query = hits[sizes > 0] / sizes[sizes > 0]
-    if len(per_query):
-        drawn = resample_sums(per_query[:, None], samples=_SAMPLES, seed=seed)[:, 0] / len(per_query)
-        result[f"recall_vs_exact@{k}"] = float(per_query.mean())
-        result["ci95"] = list(interval(drawn)) if len(per_query) > 1 else [0.0, 1.0]
-    result["by_bucket"] = {
-        name: float(pooled[0, code] / pooled[1, code]) for code, name in enumerate(BUCKETS) if pooled[1, code] > 0
-    }
-    result["fill_rate"] = float(filled / possible) if possible else None
-    result["latency_ms"] = _time(approximate, queries[:timed], wanted, None if exclude is None else exclude[:timed])
-    return result
+        self._hits[part], self._sizes[part] = is_hit.sum(axis=1), truth.found
+        self._filled += int(found.found.sum())
+        filled = truth.rows >= 0
+        self._bucket_hits += np.bincount(codes[truth.rows[filled & is_hit]], minlength=len(BUCKETS))
+        self._bucket_sizes += np.bincount(codes[truth.rows[filled]], minlength=len(BUCKETS))
+
+    def measure(self, k: int, seed: int) -> dict[str, Any]:
+        possible = self._sizes > 0
+        if not possible.any():
+            return {"by_bucket": {}, "fill_rate": None}
+        recall = self._hits[possible] / self._sizes[possible]
+        drawn = resample_sums(recall[:, None], samples=_SAMPLES, seed=seed)[:, 0] / len(recall)
+        by_bucket = {
+            name: float(self._bucket_hits[code] / self._bucket_sizes[code])
+            for code, name in enumerate(BUCKETS)
+            if self._bucket_sizes[code] > 0
+        }
+        return {
+            f"recall_vs_exact@{k}": float(recall.mean()),
+            "ci95": list(interval(drawn)) if len(recall) > 1 else [0.0, 1.0],
+            "by_bucket": by_bucket,
+            "fill_rate": float(self._filled / self._sizes.sum()),
+        }
 
 
 def _is_found(truth: SearchResult, found: SearchResult) -> NDArray[np.bool_]:

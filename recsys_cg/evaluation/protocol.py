@@ -7,10 +7,9 @@ counts, and dropped. Memory grows with the queries and with the items, not with 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,22 +17,20 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from recsys_cg.config import EvaluationConfig
+from recsys_cg.data.content import FeatureSet
 from recsys_cg.errors import DataError
+from recsys_cg.evaluation.comparison import compare_systems, tabulate
 from recsys_cg.evaluation.debiasing import Exposures, Weights, match_impressions, popularity_propensity, weigh
 from recsys_cg.evaluation.definitions import define
 from recsys_cg.evaluation.exposure import Exposure
-from recsys_cg.evaluation.metrics import TargetRanks, check_lists, rank_targets, recall
-from recsys_cg.evaluation.queries import QUERY, Batch, QuerySet, prepare_queries
-from recsys_cg.evaluation.scoring import groups_of, score
-from recsys_cg.evaluation.significance import paired_test
+from recsys_cg.evaluation.groups import bucket_codes, category_groups, groups_of
+from recsys_cg.evaluation.queries import QuerySet, prepare_queries
+from recsys_cg.evaluation.retrieval import BATCH_ROWS, rank_queries
+from recsys_cg.evaluation.scoring import score
 from recsys_cg.evaluation.systems import System
-from recsys_cg.progress import meter
-from recsys_cg.schema import BUCKETS
 
-__all__ = ["Evaluation", "bucket_codes", "evaluate", "evaluate_systems", "rank_queries"]
+__all__ = ["Evaluation", "evaluate", "evaluate_systems"]
 
-_T = TypeVar("_T")
-_BATCH = 1024
 _OVERLAP_USERS = 1000
 _OVERLAP_PAIRS = 2000
 
@@ -77,7 +74,8 @@ def evaluate_systems(  # noqa: PLR0917 - the tables of one dataset
     cutoff_us: int | None = None,
     skipped: Mapping[str, str] | None = None,
     impressions: pa.Table | None = None,
-    batch_rows: int = _BATCH,
+    features: FeatureSet | None = None,
+    batch_rows: int = BATCH_ROWS,
 ) -> Evaluation:
     """Measure ``systems`` on the same queries against the whole catalogue.
 
@@ -92,108 +90,47 @@ def evaluate_systems(  # noqa: PLR0917 - the tables of one dataset
         skipped: systems that could not be run -> why, kept in the report.
         impressions: what was shown, with propensities or the mark of random exposure where they were logged; see
             `recsys_cg.evaluation.debiasing.match_impressions`.
+        features: what the items' content columns were encoded with; needed by ``config.by``.
         batch_rows: most queries a batch; the figures do not depend on it.
 
     Raises:
-        DataError: two systems of one name, a list that holds an item twice or no item at all, a target that is no
+        DataError: two systems of one name, a list that holds an item twice or what is no item, a target that is no
             item.
+        ConfigError: ``config.by`` names what is no categorical feature.
     """
     names = [system.name for system in systems]
     if len(set(names)) < len(names):
         raise DataError(f"two systems share a name: {', '.join(names)}")
     chosen = prepare_queries(queries, items, filter_seen=config.filter_seen, max_queries=config.max_queries, seed=seed)
+    buckets, counts = bucket_codes(items), items.column("train_count").to_numpy()
+    exposed = None if impressions is None else match_impressions(chosen, impressions)
+    weights = _weights(chosen, counts, config, exposed)
+    groups = groups_of(chosen, buckets, None if exposed is None else exposed.is_random)
+    groups += category_groups(chosen, items, features, config.by)
     sampled, pairs = _sample_pairs(chosen, seed)
     exposures = [Exposure(items.num_rows, config.k, sampled) for _ in systems]
     ranks = rank_queries(systems, chosen, items.num_rows, config.k, exposures, batch_rows=batch_rows)
-    buckets = bucket_codes(items)
-    counts = items.column("train_count").to_numpy()
-    exposed = None if impressions is None else match_impressions(chosen, impressions)
-    weights = _weights(chosen, counts, config, exposed)
-    lengths = chosen.table.column("history_length").to_numpy()[chosen.targets.owners]
-    groups = groups_of(buckets[chosen.targets.values], lengths, None if exposed is None else exposed.is_random)
-    report: dict[str, Any] = {"protocol": {}, "systems": {}, "coverage": {}, "comparisons": []}
     candidates = chosen.lifetimes.ever_alive(chosen.times)
-    for system, found, exposure in zip(systems, ranks, exposures, strict=True):
-        report["systems"][system.name] = score(
-            found,
-            groups,
-            weights,
-            chosen.users,
-            user_count=chosen.user_count,
-            samples=config.bootstrap_samples,
-            seed=seed,
-        ) | ({"settings": dict(system.settings)} if system.settings else {})
-        report["coverage"][system.name] = exposure.measure(
-            candidates=candidates, buckets=buckets, train_counts=counts, pairs=pairs, primary_k=config.primary_k
-        )
-    report["systems"] |= {name: {"skipped": why} for name, why in (skipped or {}).items()}
-    report["protocol"] = _describe(
-        chosen, candidates, sequences, weights, config=config, seed=seed, cutoff_us=cutoff_us
-    )
-    report["comparisons"] = _compare(names, ranks, chosen, buckets, config=config, seed=seed)
-    return Evaluation(report, _per_query(names, ranks, chosen, buckets, config.primary_k))
+    sums = {"user_count": chosen.user_count, "samples": config.bootstrap_samples, "seed": seed}
+    measured = {
+        system.name: score(found, groups, weights, chosen.users, **sums) | _settings(system)
+        for system, found in zip(systems, ranks, strict=True)
+    }
+    shown = {"candidates": candidates, "buckets": buckets, "train_counts": counts, "pairs": pairs}
+    report = {
+        "protocol": _describe(chosen, candidates, sequences, weights, config=config, seed=seed, cutoff_us=cutoff_us),
+        "systems": measured | {name: {"skipped": why} for name, why in (skipped or {}).items()},
+        "coverage": {
+            name: exposure.measure(**shown, primary_k=config.primary_k)
+            for name, exposure in zip(names, exposures, strict=True)
+        },
+        "comparisons": compare_systems(names, ranks, chosen, buckets, config=config, seed=seed),
+    }
+    return Evaluation(report, tabulate(names, ranks, chosen, buckets, config.primary_k))
 
 
-def rank_queries(
-    systems: Sequence[System],
-    queries: QuerySet,
-    items: int,
-    ks: Sequence[int],
-    exposures: Sequence[Exposure] | None = None,
-    *,
-    batch_rows: int = _BATCH,
-    quiet: bool = False,
-) -> list[dict[int, TargetRanks]]:
-    """Run the systems over the queries and return, for each k, where each system found the targets.
-
-    Args:
-        systems: run side by side, batch by batch.
-        queries: prepared queries.
-        items: number of items.
-        ks: lengths of the lists.
-        exposures: one a system, to be filled; None: not counted.
-        batch_rows: most queries a batch.
-        quiet: show no progress.
-    """
-    depths = [[max(ks)] if getattr(system, "nests", True) else sorted(set(ks)) for system in systems]
-    ranks = [{k: np.full(len(queries.targets.values), -1, dtype=np.int32) for k in depth} for depth in depths]
-    shown = nullcontext() if quiet else meter("evaluate", total=queries.count, unit="queries")
-    with shown as progress:
-        for batch in queries.batches(batch_rows):
-            stop = batch.first + batch.table.num_rows
-            targets = queries.targets.slice(batch.first, stop)
-            places = slice(*queries.targets.offsets[[batch.first, stop]])
-            for position, system in enumerate(systems):
-                lists = {k: _recommend(system, batch, k, items) for k in depths[position]}
-                for k, found in ranks[position].items():
-                    found[places] = rank_targets(lists[k], targets)
-                if exposures is not None:
-                    exposures[position].add({k: _at_depth(lists, k) for k in ks}, batch.first)
-            if progress is not None:
-                progress.advance(batch.table.num_rows)
-    owners = queries.targets.owners
-    by_depth = [{k: TargetRanks(found, owners, queries.count) for k, found in each.items()} for each in ranks]
-    return [{k: _at_depth(each, k) for k in ks} for each in by_depth]
-
-
-def _recommend(system: System, batch: Batch, k: int, items: int) -> NDArray[np.int32]:
-    lists = system.recommend(batch.table, k, batch.allow)
-    check_lists(lists, queries=batch.table.num_rows, k=k, items=items, system=system.name)
-    return lists
-
-
-def _at_depth(by_depth: Mapping[int, _T], k: int) -> _T:
-    """Return the entry of ``k``, or of the longest list where only that was asked for."""
-    return by_depth.get(k, by_depth[max(by_depth)])
-
-
-def bucket_codes(items: pa.Table) -> NDArray[np.int8]:
-    """Return [items] position of each item's bucket in `recsys_cg.schema.BUCKETS`."""
-    codes = pc.index_in(items.column("bucket"), value_set=pa.array(BUCKETS))
-    if codes.null_count:
-        raise DataError(f"items: column bucket holds a value outside {', '.join(BUCKETS)}")
-    result: NDArray[np.int8] = codes.to_numpy().astype(np.int8)
-    return result
+def _settings(system: System) -> dict[str, Any]:
+    return {"settings": dict(system.settings)} if system.settings else {}
 
 
 def _sample_pairs(queries: QuerySet, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -258,53 +195,3 @@ def _describe(
 
 def _rfc3339(time_us: int) -> str:
     return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _compare(
-    names: Sequence[str],
-    ranks: Sequence[Mapping[int, TargetRanks]],
-    queries: QuerySet,
-    buckets: NDArray[np.int8],
-    *,
-    config: EvaluationConfig,
-    seed: int,
-) -> list[dict[str, Any]]:
-    """Compare the first system with each other one: recall at the primary k, overall and by bucket."""
-    codes = buckets[queries.targets.values]
-    masks = {"overall": np.ones(len(codes), dtype=np.bool_)} | {b: codes == i for i, b in enumerate(BUCKETS)}
-    result = []
-    for name, found in zip(names[1:], ranks[1:], strict=True):
-        for group, mask in masks.items():
-            a, b = (recall(each[config.primary_k].keep(mask), config.primary_k) for each in (ranks[0], found))
-            test = paired_test(a, b, queries.users, samples=config.bootstrap_samples, seed=seed)
-            about = {"system": names[0], "against": name, "group": group, "metric": f"recall@{config.primary_k}"}
-            result.append(about | test)
-    return result
-
-
-def _per_query(
-    names: Sequence[str],
-    ranks: Sequence[Mapping[int, TargetRanks]],
-    queries: QuerySet,
-    buckets: NDArray[np.int8],
-    k: int,
-) -> pa.Table:
-    codes = buckets[queries.targets.values]
-    tables = []
-    for name, found in zip(names, (each[k] for each in ranks), strict=True):
-        best = np.full(queries.count, np.iinfo(np.int32).max, dtype=np.int32)
-        hit = found.ranks >= 0
-        np.minimum.at(best, found.owners[hit], found.ranks[hit])
-        columns = {
-            "system": pa.array([name] * queries.count, pa.string()).dictionary_encode(),
-            "query": queries.table.column(QUERY),
-            "user_id": queries.table.column("user_id"),
-            "time_us": queries.table.column("time_us"),
-            "rank": pa.array(best, mask=best == np.iinfo(np.int32).max),
-            "recall": pa.array(recall(found, k)),
-        }
-        for code, bucket in enumerate(BUCKETS):
-            values = recall(found.keep(codes == code), k)
-            columns[f"recall_{bucket}"] = pa.array(values, mask=np.isnan(values))
-        tables.append(pa.table(columns))
-    return pa.concat_tables(tables).unify_dictionaries() if tables else pa.table({})

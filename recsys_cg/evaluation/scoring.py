@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsys_cg.evaluation.debiasing import Weights
+from recsys_cg.evaluation.groups import Group
 from recsys_cg.evaluation.metrics import METRICS, TargetRanks
 from recsys_cg.evaluation.significance import interval, ratios, resample_sums, sum_by_user
-from recsys_cg.schema import BUCKETS
 
-__all__ = ["HISTORY_BINS", "Group", "groups_of", "score"]
+__all__ = ["score"]
 
 Floats = NDArray[np.float64]
-
-HISTORY_BINS: Final = ((0, 0), (1, 4), (5, 19), (20, 49), (50, 199), (200, None))
-"""Inclusive bounds of the bins of ``by_history_length``."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """Some of the targets: ``path`` is where its figures go in the report, ``mask`` is over the targets."""
-
-    path: tuple[str, ...]
-    mask: NDArray[np.bool_]
 
 
 @dataclass
@@ -40,29 +29,6 @@ class _Columns:
     def add(self, column: Floats) -> int:
         self.values.append(column)
         return len(self.values) - 1
-
-
-def groups_of(
-    target_buckets: NDArray[np.int8],
-    history_lengths: NDArray[np.int64],
-    is_random: NDArray[np.bool_] | None = None,
-) -> list[Group]:
-    """Return the groups of a report: overall, by bucket, by history length, and the uniformly random slice.
-
-    Args:
-        target_buckets: [targets] position in `recsys_cg.schema.BUCKETS`.
-        history_lengths: [targets] history length of the target's query.
-        is_random: [targets] whether the target was shown uniformly at random; None where the log does not say.
-    """
-    groups = [Group(("overall",), np.ones(len(target_buckets), dtype=np.bool_))]
-    groups += [Group((name,), target_buckets == code) for code, name in enumerate(BUCKETS)]
-    for low, high in HISTORY_BINS:
-        label = str(low) if low == high else f"{low}-{high}" if high is not None else f"{low}+"
-        inside = (history_lengths >= low) & (history_lengths <= (np.inf if high is None else high))
-        groups.append(Group(("by_history_length", label), inside))
-    if is_random is not None:
-        groups.append(Group(("random_exposure",), is_random))
-    return groups
 
 
 def score(

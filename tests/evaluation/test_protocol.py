@@ -7,10 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recsys_cg.config import EvaluationConfig
-from recsys_cg.errors import DataError
+from recsys_cg.config import EvaluationConfig, FeatureConfig
+from recsys_cg.data.content import FeatureSet
+from recsys_cg.errors import ConfigError, DataError
 from recsys_cg.evaluation import evaluate, evaluate_systems
-from recsys_cg.evaluation.protocol import bucket_codes
+from recsys_cg.evaluation.groups import bucket_codes
 from tests.evaluation.tables import ListSystem, ScoreSystem, make_items, make_queries, make_sequences
 
 CONFIG = EvaluationConfig(k=[1, 3], primary_k=3, bootstrap_samples=100)
@@ -246,3 +247,21 @@ def test_a_system_whose_lists_do_not_nest_is_asked_for_each_k() -> None:
     assert figures["recall@1"]["mean"] == 1.0
     assert figures["mrr@3"]["mean"] == pytest.approx(1 / 3)
     assert report["coverage"]["s"]["catalogue_coverage@1"] == pytest.approx(1 / 6)
+
+
+def test_figures_are_split_by_the_categories_that_the_config_names() -> None:
+    catalogue = pa.table({"genre": ["x|y", "x", "z", "y", None, "x"]})
+    features = FeatureSet.fit(
+        catalogue, [FeatureConfig(name="genre", kind="categorical", separator="|")], np.ones(6, dtype=np.bool_)
+    )
+    items = ITEMS.append_column("f_genre", features.encode(catalogue).column("f_genre"))
+    queries = make_queries([{"user": u, "targets": [t]} for u, t in (("a", 0), ("b", 3), ("c", 4), ("d", 1))])
+    config = CONFIG.model_copy(update={"by": ["genre"]})
+    common = ([ListSystem("s", [[0, 1, 2]] * 4)], queries, items, SEQUENCES, config, 0)
+    by_genre = evaluate(*common, features=features)["systems"]["s"]["by_genre"]
+    assert set(by_genre) == {"x", "y", "z"}
+    assert (by_genre["x"]["queries"], by_genre["x"]["recall@3"]["mean"]) == (2, 1.0)
+    assert (by_genre["y"]["queries"], by_genre["y"]["recall@3"]["mean"]) == (2, 0.5)
+    assert by_genre["z"] == {"queries": 0, "users": 0}
+    with pytest.raises(ConfigError, match="'genre' is no categorical feature of the items; there is: none"):
+        evaluate(*common)

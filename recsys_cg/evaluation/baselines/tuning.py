@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from recsys_cg.evaluation.metrics import recall
-from recsys_cg.evaluation.protocol import rank_queries
 from recsys_cg.evaluation.queries import QuerySet
+from recsys_cg.evaluation.retrieval import rank_queries
 from recsys_cg.evaluation.systems import System
 
 __all__ = ["Tuner"]
