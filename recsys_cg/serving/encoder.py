@@ -80,7 +80,7 @@ class EncoderContract:
 
 
 class _Runner:
-    """One interpreter, resized only when the batch size changes. Not safe to share between threads."""
+    """One interpreter, sized for ``rows`` until another batch size comes. Not safe to share between threads."""
 
     def __init__(self, content: bytes, contract: EncoderContract, source: Path) -> None:
         try:
@@ -92,16 +92,16 @@ class _Runner:
         _check_signature(inputs, outputs, contract, source)
         self._inputs = {name: int(inputs[name]["index"]) for name in _INPUTS}
         self._output = int(outputs["query"]["index"])
-        self._rows = -1
+        self.rows = -1
 
     def __call__(self, tensors: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
         rows = len(tensors["length"])
-        if rows != self._rows:
-            self._rows = -1
+        if rows != self.rows:
+            self.rows = -1
             for name, index in self._inputs.items():
                 self._interpreter.resize_tensor_input(index, tensors[name].shape)
             self._interpreter.allocate_tensors()
-            self._rows = rows
+            self.rows = rows
         for name, index in self._inputs.items():
             self._interpreter.set_tensor(index, tensors[name])
         self._interpreter.invoke()
@@ -145,7 +145,8 @@ class QueryEncoder:
     """The exported query tower, on LiteRT.
 
     Safe to call from many threads: an interpreter serves one call at a time, and up to ``interpreters`` of them are
-    made on demand; a call beyond that waits. Each holds its own activations and shares nothing that is written.
+    made on demand; a call beyond that waits. Each holds its own activations and shares nothing that is written. Taking
+    another batch size costs an interpreter time, so sizes that come often keep interpreters of their own.
 
     Args:
         content: the bytes of ``query.tflite``.
@@ -154,7 +155,7 @@ class QueryEncoder:
         interpreters: calls that run at once, at least 1.
     """
 
-    def __init__(self, content: bytes, contract: EncoderContract, *, source: Path, interpreters: int = 4) -> None:
+    def __init__(self, content: bytes, contract: EncoderContract, *, source: Path, interpreters: int = 8) -> None:
         self.contract = contract
         self._content = content
         self._source = source
@@ -163,7 +164,7 @@ class QueryEncoder:
         self._changed = threading.Condition()
 
     @classmethod
-    def open(cls, directory: Path, *, interpreters: int = 4) -> Self:
+    def open(cls, directory: Path, *, interpreters: int = 8) -> Self:
         """Load ``encoder.json`` and ``query/query.tflite`` below ``directory``.
 
         Raises:
@@ -206,7 +207,7 @@ class QueryEncoder:
         self._require_shapes(tensors)
         if not len(length):
             return np.zeros((0, self.contract.dim), np.float32)
-        with self._borrow() as run:
+        with self._borrow(min(len(length), _CHUNK)) as run:
             parts = [
                 run({name: value[start : start + _CHUNK] for name, value in tensors.items()})
                 for start in range(0, len(length), _CHUNK)
@@ -230,12 +231,16 @@ class QueryEncoder:
                 raise SearchError(f"{name} is {value.dtype} {value.shape}; the query tower reads {kind} {shape}")
 
     @contextmanager
-    def _borrow(self) -> Iterator[_Runner]:
+    def _borrow(self, rows: int) -> Iterator[_Runner]:
+        """Give a runner that no other call uses: one of this batch size, else a new one, else the one idle longest."""
         with self._changed:
             while not self._idle and not self._unmade:
                 self._changed.wait()
-            runner = self._idle.pop() if self._idle else None
-            if runner is None:
+            fitting = [place for place, runner in enumerate(self._idle) if runner.rows == rows]
+            if fitting or not self._unmade:
+                runner = self._idle.pop(fitting[-1] if fitting else 0)
+            else:
+                runner = None
                 self._unmade -= 1
         try:
             if runner is None:

@@ -62,7 +62,7 @@ class CandidateLookup:
         self.release = release
 
     @classmethod
-    def open(cls, path: str | Path, *, verify_files: bool = True, interpreters: int = 4) -> Self:
+    def open(cls, path: str | Path, *, verify_files: bool = True, interpreters: int = 8) -> Self:
         """Open the release that ``path`` holds, or the one that CURRENT names when ``path`` is a store.
 
         The lookup stays with that release. `recsys_cg.serving.follower.Follower` follows a store as it changes.

@@ -82,7 +82,7 @@ class Release:
     popularity: Popularity
 
     @classmethod
-    def open(cls, path: str | Path, *, verify_files: bool = True, interpreters: int = 4) -> Self:
+    def open(cls, path: str | Path, *, verify_files: bool = True, interpreters: int = 8) -> Self:
         """Open the release directory ``path``.
 
         Args:
