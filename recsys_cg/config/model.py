@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -11,12 +11,31 @@ from recsys_cg.config.section import Positive, Section
 __all__ = ["IndexConfig", "ModelConfig", "NegativesConfig", "TrainingConfig"]
 
 
+_OPTION_OF = {"alpha": "popularity", "max_age": "cross_batch"}
+
+
 class NegativesConfig(Section):
     """``[[model.negatives]]``: one declared source of negatives; several form a mixture."""
 
-    kind: Literal["in_batch", "uniform", "popularity"]
+    kind: Literal["in_batch", "uniform", "popularity", "cross_batch"]
     count: int = Field(512, ge=1, description="candidates drawn a step")
     alpha: float = Field(1.0, ge=0.0, le=2.0, description="popularity: q proportional to count^alpha")
+    max_age: Positive = Field(8, description="cross_batch: steps that a remembered vector stays a candidate")
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """What decides the source's proposal and draws, and nothing that it does not read."""
+        names = ["kind", "count", *(name for name, kind in _OPTION_OF.items() if kind == self.kind)]
+        return {name: getattr(self, name) for name in names}
+
+    @model_validator(mode="after")
+    def _options_fit_the_kind(self) -> Self:
+        for name, kind in _OPTION_OF.items():
+            if kind != self.kind and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is an option of {kind} negatives, and these are {self.kind}")
+        if self.kind == "cross_batch" and self.max_age > self.count:
+            raise ValueError(f"max_age = {self.max_age} is above count = {self.count}: no event a step could be added")
+        return self
 
 
 def _default_negatives() -> list[NegativesConfig]:
@@ -37,6 +56,10 @@ class ModelConfig(Section):
         "refined", description="refined leaves the positive alone and is exact; standard corrects it too, as TFRS does"
     )
     correction_strength: float = Field(1.0, ge=0.0, le=1.0, description="trades coverage for hits")
+    frequencies: Literal["counts", "streaming"] = Field(
+        "counts", description="shares of in_batch and cross_batch: from the dataset, or estimated while training"
+    )
+    frequency_rate: float = Field(0.01, gt=0.0, lt=1.0, description="streaming: weight of the newest gap")
     mask_history: bool = Field(True, description="a user's own items are no negatives")
     loss: Literal["softmax", "symmetric", "sigmoid", "triplet", "margin"] = "softmax"
     margin: float = Field(0.2, gt=0.0, le=2.0, description="triplet and margin: cosine by which the positive must lead")
@@ -55,8 +78,10 @@ class ModelConfig(Section):
                 f"[temperature_min, temperature_max] = [{self.temperature_min}, {self.temperature_max}]"
             )
         kinds = [source.kind for source in self.negatives]
-        if kinds.count("in_batch") > 1:
-            raise ValueError("in_batch may be declared once")
+        if kinds.count("in_batch") > 1 or kinds.count("cross_batch") > 1:
+            raise ValueError("in_batch and cross_batch may each be declared once")
+        if kinds == ["cross_batch"]:
+            raise ValueError("cross_batch is empty at first: declare another source of negatives beside it")
         return self
 
     @model_validator(mode="after")
@@ -80,6 +105,9 @@ class TrainingConfig(Section):
     patience: Positive = Field(4, description="epochs without a better validation recall before stopping")
     validation_k: Positive = 100
     validation_queries: Positive = Field(10_000, description="validation queries used for early stopping")
+    devices: Literal["one", "mirrored", "multi_worker"] = Field(
+        "one", description="mirrored: all devices of this machine; multi_worker: the cluster of TF_CONFIG"
+    )
     deterministic: bool = Field(True, description="bit-equal weights for one seed on one machine")
     mixed_precision: bool = False
     jit_compile: bool = False

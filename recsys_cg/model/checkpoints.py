@@ -51,23 +51,27 @@ class Checkpoints:
 
     Args:
         directory: created when missing.
-        model: its weights are saved.
+        model: its weights are saved, and the state of its negatives.
         optimizer: its moments and step count are saved.
+        writes: false in all workers but the first, which only read.
     """
 
-    def __init__(self, directory: Path, model: Any, optimizer: Any) -> None:
+    def __init__(self, directory: Path, model: Any, optimizer: Any, *, writes: bool = True) -> None:
+        self._writes = writes
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._state_file = directory / "state.json"
-        self._weights = tf.train.Checkpoint(variables=model.trainable_variables)
-        self._whole = tf.train.Checkpoint(variables=model.trainable_variables, optimizer=list(optimizer.variables))
+        self._weights = tf.train.Checkpoint(variables=model.variables)
+        self._whole = tf.train.Checkpoint(variables=model.variables, optimizer=list(optimizer.variables))
 
     def save(self, state: TrainingState, *, is_best: bool) -> None:
         """Write weights, optimiser and state; drop what the state no longer names."""
         state.latest = f"epoch-{state.epoch:04d}"
-        self._whole.write(str(self._directory / state.latest / "checkpoint"))
         if is_best:
             state.best = state.latest
+        if not self._writes:
+            return
+        self._whole.write(str(self._directory / state.latest / "checkpoint"))
         write_text_atomically(self._state_file, json.dumps(asdict(state), indent=1))
         for path in self._directory.glob("epoch-*"):
             if path.name not in (state.latest, state.best):

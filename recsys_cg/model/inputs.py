@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from recsys_cg.errors import DataError
 from recsys_cg.model.frameworks import tf
 
-__all__ = ["Sequences", "batch_signature", "pack_batch", "steps_per_epoch", "stream_epoch"]
+__all__ = ["Sequences", "batch_signature", "pack_batch", "split_batch", "steps_per_epoch", "stream_epoch"]
 
 Batch = dict[str, NDArray[Any]]
 
@@ -181,6 +181,20 @@ def stream_epoch(
         laid = np.arange(start, stop)
         user = np.searchsorted(ends[first : last + 1], laid, side="right")
         yield pack_batch(sequences, laid + shift[user], shape=shape)
+
+
+def split_batch(batch: Batch, part: int, parts: int) -> Batch:
+    """Return the rows of replica ``part`` of ``parts``; the number of rows is a multiple of ``parts``."""
+    rows, length = batch["items"].shape
+    size = rows // parts
+    taken = slice(part * size, (part + 1) * size)
+    flat = slice(taken.start * length, taken.stop * length)
+    query = batch["query"][flat]
+    is_target = batch["weight"].reshape(-1)[flat] > 0
+    local = np.where(query == rows * length, size * length, np.where(is_target, query - flat.start, 0))
+    split = {name: batch[name][taken] for name in ("items", "event", "gap_s", "weight", "segment")}
+    owners = {name: batch[name] for name in ("own_segment", "own_item")}
+    return {**split, **owners, "query": local.astype(np.int32)}
 
 
 def batch_signature(shape: tuple[int, int]) -> dict[str, Any]:

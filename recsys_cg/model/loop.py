@@ -16,7 +16,7 @@ from recsys_cg.errors import NonFiniteError
 from recsys_cg.model.checkpoints import Checkpoints, TrainingState
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.geometry import GeometryProbe, refuse_collapse
-from recsys_cg.model.inputs import Sequences, batch_signature, steps_per_epoch, stream_epoch
+from recsys_cg.model.inputs import Sequences, batch_signature, split_batch, steps_per_epoch, stream_epoch
 from recsys_cg.model.optimizer import build_optimizer
 from recsys_cg.model.two_tower import TwoTower
 from recsys_cg.model.validation import RecallProbe, encode_queries
@@ -60,7 +60,7 @@ class TrainingLoop:
     """Train ``network`` to its best validation recall.
 
     Args:
-        network: the model, built.
+        network: the model, its weights created, in the scope of the strategy that trains it.
         sequences: the training events.
         probe: validation queries; without any, the last epoch is the best.
         counts: int64 [items], training events an item.
@@ -83,14 +83,14 @@ class TrainingLoop:
         self._geometry = GeometryProbe(counts, seed=seed)
         self._shape = (training.batch_sequences, training.row_length)
         self._steps = steps_per_epoch(sequences, shape=self._shape)
+        self._strategy = tf.distribute.get_strategy()
         network.compile(optimizer=build_optimizer(training, total_steps=training.epochs * self._steps))
-        network.build_weights(self._shape)
         network.optimizer.build(network.trainable_variables)
-        self._step = tf.function(network.train_step, input_signature=[batch_signature(self._shape)])
+        self._step = tf.function(self._train_replicas, reduce_retracing=True)
 
     def run(self, checkpoints: Path, *, fingerprint: str) -> TrainingState:
         """Train until an end is reached, and leave the best epoch's weights in the network."""
-        saved = Checkpoints(checkpoints, self._network, self._network.optimizer)
+        saved = Checkpoints(checkpoints, self._network, self._network.optimizer, writes=self._is_chief())
         state = saved.restore(fingerprint)
         total = self._training.epochs * self._sequences.events
         board = tf.summary.create_file_writer(str(checkpoints.with_name(f"{checkpoints.name}-tensorboard")))
@@ -106,8 +106,18 @@ class TrainingLoop:
         say(f"training stopped: {state.stopped}")
         return state
 
+    def _is_chief(self) -> bool:
+        resolver = self._strategy.cluster_resolver
+        return resolver is None or not resolver.task_id
+
+    def _train_replicas(self, batch: Any) -> dict[str, Any]:
+        """Train one step on all replicas; the figures are those of the whole."""
+        figures = self._strategy.run(self._network.train_step, args=(batch,))
+        return {name: self._strategy.experimental_local_results(value)[0] for name, value in figures.items()}
+
     def _train_epoch(self, state: TrainingState, shown: Meter) -> dict[str, Any]:
         totals = _Totals()
+        shown_events = 0
         started = time.monotonic()
         for batch in self._batches(state.epoch):
             figures = {name: value.numpy() for name, value in self._step(batch).items()}
@@ -116,7 +126,9 @@ class TrainingLoop:
                 self._network.check_finite(where)
                 raise NonFiniteError(f"{where}: the loss is {figures['loss']}; lower training.learning_rate")
             totals.add(figures)
-            shown.advance(int((batch["segment"].numpy() >= 0).sum()), f"loss {totals.loss / totals.steps:.4f}")
+            done = min(self._shape[0] * self._shape[1], self._sequences.events - shown_events)
+            shown_events += done
+            shown.advance(done, f"loss {totals.loss / totals.steps:.4f}")
             totals.seconds = time.monotonic() - started
             if self._out_of_time(state.seconds + totals.seconds):
                 break
@@ -125,10 +137,22 @@ class TrainingLoop:
         return {"epoch": state.epoch, **totals.record()}
 
     def _batches(self, epoch: int) -> Any:
-        def generate() -> Iterator[Mapping[str, NDArray[Any]]]:
-            return stream_epoch(self._sequences, shape=self._shape, seed=self._seed, epoch=epoch)
+        """Return the epoch's batches, each replica's rows apart."""
+        count = self._strategy.num_replicas_in_sync
+        signature = batch_signature((self._shape[0] // count, self._shape[1]))
 
-        return tf.data.Dataset.from_generator(generate, output_signature=batch_signature(self._shape)).prefetch(2)
+        def build(context: Any) -> Any:
+            per_pipeline = count // context.num_input_pipelines
+            first = context.input_pipeline_id * per_pipeline
+
+            def generate() -> Iterator[Mapping[str, NDArray[Any]]]:
+                for batch in stream_epoch(self._sequences, shape=self._shape, seed=self._seed, epoch=epoch):
+                    for part in range(first, first + per_pipeline):
+                        yield split_batch(batch, part, count)
+
+            return tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(2)
+
+        return self._strategy.distribute_datasets_from_function(build)
 
     def _out_of_time(self, seconds: float) -> bool:
         return self._training.max_minutes is not None and seconds >= 60.0 * self._training.max_minutes

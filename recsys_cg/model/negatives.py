@@ -12,7 +12,7 @@ long as each i has q_s(i) > 0 in some source (importance sampling; for the softm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,9 +20,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsys_cg.errors import DataError
+from recsys_cg.model.distribution import gather_rows, replicas
 from recsys_cg.model.frameworks import tf
 
-__all__ = ["BatchEvents", "Draw", "InBatch", "Mixture", "Popularity", "Sampler", "Uniform", "log_shares"]
+__all__ = [
+    "BatchEvents",
+    "Draw",
+    "InBatch",
+    "Mixture",
+    "Popularity",
+    "Sampler",
+    "Shares",
+    "Uniform",
+    "fixed_shares",
+    "log_shares",
+]
+
+
+Shares = Callable[[Any], Any]
+"""Log of the share of training events, float32 [m], of items int32 [m]."""
 
 
 @dataclass(frozen=True)
@@ -85,34 +101,41 @@ def log_shares(counts: NDArray[np.integer], alpha: float = 1.0) -> NDArray[np.fl
     return shares
 
 
+def fixed_shares(log_q: NDArray[np.float64]) -> Shares:
+    """Return the function that looks ``log_q`` float64 [items] up."""
+    table = tf.constant(log_q, tf.float32)
+    return lambda items: tf.gather(table, items)
+
+
 class InBatch:
     """Draw without replacement among the step's own events.
 
     Sequences are shuffled, so an event of the step is item i with probability q(i), its share of the training events;
     ``n`` of them hold i ``n * q(i)`` times in expectation. A step of fewer events than ``count`` gives all it has.
+    Replicas draw an equal part each and pool what they drew.
 
     Args:
-        log_q: float64 [items], log of the share of training events.
+        log_q: gives the log of the share of training events of items int32 [m], float32 [m]; see `fixed_shares`.
         count: candidates a step.
     """
 
     name = "in_batch"
 
-    def __init__(self, log_q: NDArray[np.float64], count: int) -> None:
-        self._log_q = tf.constant(log_q, tf.float32)
+    def __init__(self, log_q: Shares, count: int) -> None:
+        self._log_q = log_q
         self._count = count
 
     def sample(self, batch: BatchEvents, seed: Any) -> Draw:
         """See `Sampler.sample`."""
-        size = tf.minimum(self._count, tf.size(batch.items))
+        size = min(-(-self._count // replicas()), batch.items.shape[0] or self._count)
         order = tf.random.stateless_uniform(tf.shape(batch.items), seed) + tf.cast(~batch.valid, tf.float32)
         places = tf.argsort(order)[:size]
-        valid = tf.gather(batch.valid, places)
-        return Draw(tf.gather(batch.items, places), valid, tf.reduce_sum(tf.cast(valid, tf.float32)))
+        valid = gather_rows(tf.gather(batch.valid, places))
+        return Draw(gather_rows(tf.gather(batch.items, places)), valid, tf.reduce_sum(tf.cast(valid, tf.float32)))
 
     def log_expected_count(self, items: Any, draw: Draw) -> Any:
         """See `Sampler.log_expected_count`."""
-        return tf.gather(self._log_q, items) + tf.math.log(draw.count)
+        return self._log_q(items) + tf.math.log(draw.count)
 
 
 class Uniform:

@@ -7,6 +7,7 @@ from typing import Any
 
 from recsys_cg.config import ModelConfig
 from recsys_cg.model.chunked import masked_logsumexp
+from recsys_cg.model.distribution import sum_over_replicas
 from recsys_cg.model.frameworks import keras, tf, tfrs
 from recsys_cg.model.logits import EXCLUDED, Exclusions, candidate_offset, positive_offset
 from recsys_cg.model.losses import margin_loss, sigmoid_loss, softmax_loss, triplet_loss
@@ -54,7 +55,7 @@ class CorrectedRetrieval(tfrs.tasks.Retrieval):  # type: ignore[misc, unused-ign
             self.bias = self.add_weight("bias", [], initializer=keras.initializers.Constant(-10.0))
 
     def call(self, queries: Any, positives: Any, candidates: Candidates, weights: Any) -> Any:
-        """Return the mean loss, weighted; 0 when every weight is 0.
+        """Return the mean loss, weighted; 0 when every weight is 0. Of several replicas: this one's part of it.
 
         Args:
             queries: float32 [queries, dim], unit norm.
@@ -63,7 +64,7 @@ class CorrectedRetrieval(tfrs.tasks.Retrieval):  # type: ignore[misc, unused-ign
             weights: float32 [queries], >= 0.
         """
         losses = self.per_query(queries, positives, candidates, weights)
-        return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
+        return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), sum_over_replicas(tf.reduce_sum(weights)))
 
     def per_query(self, queries: Any, positives: Any, candidates: Candidates, weights: Any) -> Any:
         """Return the loss of each query, float32 [queries]; arguments as `call`."""

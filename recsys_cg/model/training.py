@@ -6,27 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-import pyarrow as pa
-from numpy.typing import NDArray
-
 from recsys_cg.artifacts import digest_json
 from recsys_cg.config import ModelConfig, TrainingConfig
 from recsys_cg.data.dataset import Dataset
-from recsys_cg.errors import DataError
+from recsys_cg.model.catalogue import Catalogue, load_catalogue
 from recsys_cg.model.checkpoints import TrainingState
+from recsys_cg.model.distribution import build_strategy
 from recsys_cg.model.export import export_item_tower, export_query_tower, write_contract, write_item_tables
-from recsys_cg.model.features import content_arrays
 from recsys_cg.model.frameworks import keras, tf
 from recsys_cg.model.inputs import Sequences
 from recsys_cg.model.loop import TrainingLoop
-from recsys_cg.model.two_tower import Catalogue, TwoTower
+from recsys_cg.model.two_tower import TwoTower
 from recsys_cg.model.validation import RecallProbe
 from recsys_cg.progress import say
 from recsys_cg.schema import EncoderFiles
 
-__all__ = ["load_catalogue", "train_encoder"]
+__all__ = ["train_encoder"]
 
 
 def train_encoder(
@@ -67,14 +62,11 @@ def train_encoder(
     if training.deterministic:
         tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(seed)
-    network = TwoTower(
-        model,
-        training,
-        catalogue,
-        events=max(len(data.events), 1),
-        max_length=max(training.row_length, data.max_history),
-        seed=seed,
-    )
+    length = max(training.row_length, data.max_history)
+    strategy = build_strategy(training, model)
+    with strategy.scope():
+        network = TwoTower(model, training, catalogue, events=max(len(data.events), 1), max_length=length, seed=seed)
+        network.build_weights()
     probe = RecallProbe(
         data.queries("validation"),
         max_history=data.max_history,
@@ -85,8 +77,9 @@ def train_encoder(
     fingerprint = digest_json(
         {"dataset": data.manifest.digest, "model": model.model_dump(), "training": training.model_dump(), "seed": seed}
     )
-    loop = TrainingLoop(network, sequences, probe, catalogue.counts, training=training, seed=seed)
-    state = loop.run(checkpoints, fingerprint=fingerprint)
+    with strategy.scope():
+        loop = TrainingLoop(network, sequences, probe, catalogue.counts, training=training, seed=seed)
+        state = loop.run(checkpoints, fingerprint=fingerprint)
     _export(network, data, catalogue, directory, model=model)
     _write_record(directory, state, model=model, training=training, parameters=network.parameters)
     recall = state.best_recall if probe.size else None
@@ -99,33 +92,6 @@ def train_encoder(
         "events": list(data.events),
         "max_history": data.max_history,
     }
-
-
-def load_catalogue(data: Dataset) -> Catalogue:
-    """Read the item table: counts, content and identities.
-
-    Raises:
-        DataError: there is no item, or a content column does not fit its feature.
-        NonFiniteError: a content value is NaN or infinite.
-    """
-    items = data.items
-    if items.num_rows == 0:
-        raise DataError("the dataset holds no item; look at its rejects and filters")
-    return Catalogue(
-        counts=np.asarray(items["train_count"].combine_chunks(), dtype=np.int64),
-        features=data.features.features,
-        content=content_arrays(data.features.features, items),
-        identity=_identities(items),
-    )
-
-
-def _identities(items: pa.Table) -> NDArray[np.int32]:
-    """Give items of equal title and content the identity of the first of them; items without a title stay alone."""
-    frame = pd.DataFrame({"title": items["title"].to_pandas(), "content": items["content_digest"].to_pandas()})
-    rows = pd.Series(np.arange(len(frame), dtype=np.int32))
-    first = rows.groupby([frame["title"], frame["content"]], dropna=True).transform("min")
-    titled = frame["title"].notna() & (frame["title"] != "")
-    return np.where(titled, first.fillna(-1), rows).astype(np.int32)
 
 
 def _export(network: TwoTower, data: Dataset, catalogue: Catalogue, directory: Path, *, model: ModelConfig) -> None:
@@ -151,7 +117,7 @@ def _write_record(
 ) -> None:
     record = {
         "schema": 1,
-        "negatives": [source.model_dump(mode="json") for source in model.negatives],
+        "negatives": [source.declaration for source in model.negatives],
         "correction": {"form": model.correction, "strength": model.correction_strength},
         "loss": model.loss,
         "mask_history": model.mask_history,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,53 +10,20 @@ from numpy.typing import NDArray
 
 from recsys_cg.config import ModelConfig, TrainingConfig
 from recsys_cg.errors import NonFiniteError
-from recsys_cg.model.features import ContentFeature
+from recsys_cg.model.catalogue import Catalogue
+from recsys_cg.model.distribution import replica_seed, sum_over_replicas
 from recsys_cg.model.frameworks import keras, tf, tfrs
 from recsys_cg.model.item_tower import ItemTower
 from recsys_cg.model.logits import Exclusions, owned_candidates
-from recsys_cg.model.negatives import BatchEvents, Draw, InBatch, Mixture, Popularity, Sampler, Uniform, log_shares
+from recsys_cg.model.negatives import BatchEvents, Draw
 from recsys_cg.model.normalisation import l2_normalise
 from recsys_cg.model.query_tower import QueryTower
+from recsys_cg.model.sources import Sources
 from recsys_cg.model.task import Candidates, CorrectedRetrieval
 
-__all__ = ["Catalogue", "TwoTower", "build_mixture"]
+__all__ = ["TwoTower"]
 
 _BLOCK = 8192
-
-
-@dataclass(frozen=True)
-class Catalogue:
-    """What the model knows of the items, besides what it learns.
-
-    Attributes:
-        counts: int64 [items], training events.
-        features: the fitted content features.
-        content: ``f_<name>`` -> int32 [items, max_values] or float32 [items, width].
-        identity: int32 [items], equal for known duplicates; a negative that shares the positive's is masked.
-    """
-
-    counts: NDArray[np.int64]
-    features: Sequence[ContentFeature]
-    content: Mapping[str, NDArray[np.generic]]
-    identity: NDArray[np.int32]
-
-    @property
-    def items(self) -> int:
-        """Number of items."""
-        return len(self.counts)
-
-
-def build_mixture(config: ModelConfig, counts: NDArray[np.int64]) -> Mixture:
-    """Build the samplers that ``config.negatives`` declares, in their order."""
-    samplers: list[Sampler] = []
-    for source in config.negatives:
-        if source.kind == "in_batch":
-            samplers.append(InBatch(log_shares(counts), source.count))
-        elif source.kind == "uniform":
-            samplers.append(Uniform(len(counts), source.count))
-        else:
-            samplers.append(Popularity(counts, source.count, source.alpha))
-    return Mixture(samplers)
 
 
 class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
@@ -95,15 +61,17 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         self.item_tower = ItemTower(config, features=catalogue.features, items=catalogue.items)
         self.query_tower = QueryTower(config, events=events, max_length=max_length, dtype=policy)
         self.task = CorrectedRetrieval(config, chunk=training.softmax_chunk)
-        self.mixture = build_mixture(config, catalogue.counts)
+        self.sources = Sources(config, catalogue.counts)
         encode = self.query_tower.__call__
         self._encode = tf.function(encode, jit_compile=True) if training.jit_compile else encode
+        rows, grid = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.float32)
+        history, codes = tf.TensorSpec([None, None, config.dim], tf.float32), tf.TensorSpec([None, None], tf.int32)
+        self._rows_encoder = tf.function(self._encode_rows, input_signature=[rows])
+        self._last_encoder = tf.function(self.query_tower.encode_last, input_signature=[history, grid, codes, rows])
 
-    def build_weights(self, shape: tuple[int, int]) -> None:
-        """Create every weight, for batches of ``shape`` (rows, length); call once, before the optimiser is built."""
-        grid = tf.zeros(shape)
-        codes = tf.zeros(shape, tf.int32)
-        self.query_tower(tf.zeros([*shape, self._config.dim]), grid, codes)
+    def build_weights(self) -> None:
+        """Create every weight; call once, before the optimiser is built."""
+        self.query_tower(tf.zeros([1, 1, self._config.dim]), tf.zeros([1, 1]), tf.zeros([1, 1], tf.int32))
 
     @property
     def parameters(self) -> int:
@@ -116,35 +84,44 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
 
     def train_step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Update the weights by one batch; return loss, targets, candidates and the mean number masked a query."""
+        loss, gradients, figures = self.loss_and_gradients(inputs)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": sum_over_replicas(loss), **figures}
+
+    def loss_and_gradients(self, inputs: Mapping[str, Any]) -> tuple[Any, list[Any], dict[str, Any]]:
+        """Return this replica's part of the loss and of the gradients of `trainable_variables`, and the figures."""
         with tf.GradientTape() as tape:
             loss, figures = self._forward(inputs, training=True)
-        variables = self.trainable_variables
-        gradients = tape.gradient(loss, variables)
-        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
-        return {"loss": loss, **figures}
+        return loss, tape.gradient(loss, self.trainable_variables), figures
 
     def _forward(self, inputs: Mapping[str, Any], *, training: bool) -> tuple[Any, dict[str, Any]]:
         seeds = self._seeds() if training else (None, None, tf.constant([self._seed, -1]))
         items = tf.reshape(inputs["items"], [-1])
         segment = tf.reshape(inputs["segment"], [-1])
-        draws = self.mixture.sample(BatchEvents(items, segment >= 0), seeds[2])
-        drawn = tf.concat([draw.items for draw in draws], axis=0)
-        embedded, place = self._embed(tf.concat([items, drawn], axis=0), seeds[0])
+        batch = BatchEvents(items, segment >= 0)
+        if training:
+            self.sources.observe(batch)
+        draws = self.sources.mixture.sample(batch, seeds[2])
+        fresh = [draw.items for draw in draws if draw.vectors is None]
+        embedded, place = self._embed(tf.concat([items, *fresh], axis=0), seeds[0])
         unit = l2_normalise(embedded)
         here, there = place[: tf.size(items)], place[tf.size(items) :]
         history = tf.reshape(tf.gather(embedded, here), [*inputs["items"].shape, self._config.dim])
         outputs = self._encode(history, inputs["gap_s"], inputs["event"], inputs["segment"], seeds[1])
         outputs = tf.concat([tf.reshape(outputs, [-1, self._config.dim]), self.query_tower.empty()[None, :]], axis=0)
-        candidates = self._candidates(inputs, draws, drawn, tf.gather(unit, there))
+        positives = tf.gather(unit, here)
+        candidates = self._candidates(inputs, draws, tf.gather(unit, there))
+        if training:
+            self.sources.remember(batch, positives, seeds[2])
         weights = tf.reshape(inputs["weight"], [-1])
-        loss = self.task(tf.gather(outputs, inputs["query"]), tf.gather(unit, here), candidates, weights)
+        loss = self.task(tf.gather(outputs, inputs["query"]), positives, candidates, weights)
         return loss, _figures(candidates, weights)
 
     def _seeds(self) -> tuple[Any, Any, Any]:
         step = tf.cast(self.optimizer.iterations, tf.int32)
         root = tf.stack([tf.constant(self._seed), step])
         fold = tf.random.experimental.stateless_fold_in
-        return fold(root, 0), fold(root, 1), fold(root, 2)
+        return replica_seed(fold(root, 0)), replica_seed(fold(root, 1)), fold(root, 2)
 
     def _embed(self, rows: Any, seed: Any) -> tuple[Any, Any]:
         """Embed each distinct row once: ([distinct, dim], place of each row among them)."""
@@ -152,7 +129,9 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         content = {name: tf.gather(table, distinct) for name, table in self._content.items()}
         return self.item_tower(distinct + 1, content, seed=seed), place
 
-    def _candidates(self, inputs: Mapping[str, Any], draws: Sequence[Draw], drawn: Any, vectors: Any) -> Candidates:
+    def _candidates(self, inputs: Mapping[str, Any], draws: Sequence[Draw], fresh: Any) -> Candidates:
+        """Put the candidate set together; ``fresh`` are the vectors of the draws that bring none, in order."""
+        drawn = tf.concat([draw.items for draw in draws], axis=0)
         items = tf.reshape(inputs["items"], [-1])
         identity = tf.gather(self._identity, drawn)
         owner = owned = None
@@ -162,10 +141,10 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
             owners = tf.reduce_max(inputs["own_segment"]) + 1
             owned = owned_candidates(inputs["own_segment"], own, identity, owners=owners)
         return Candidates(
-            vectors=vectors,
+            vectors=_vectors_of(draws, fresh),
             valid=tf.concat([draw.valid for draw in draws], axis=0),
-            log_expected=self.mixture.log_expected_count(drawn, draws),
-            log_expected_positive=self.mixture.log_expected_count(items, draws),
+            log_expected=self.sources.mixture.log_expected_count(drawn, draws),
+            log_expected_positive=self.sources.mixture.log_expected_count(items, draws),
             exclusions=Exclusions(tf.gather(self._identity, items), identity, owner, owned),
         )
 
@@ -174,20 +153,18 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         vectors, history = [], []
         for start in range(0, self.items, _BLOCK):
             rows = tf.range(start, min(start + _BLOCK, self.items))
-            unit, raw = self._encode_rows(rows)
+            unit, raw = self._rows_encoder(rows)
             vectors.append(unit.numpy())
             history.append(raw.numpy())
         return np.concatenate(vectors), np.concatenate(history)
 
-    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator, unused-ignore]
     def _encode_rows(self, rows: Any) -> tuple[Any, Any]:
         content = {name: tf.gather(table, rows) for name, table in self._content.items()}
         return self.item_tower.vectors(rows + 1, content)
 
-    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator, unused-ignore]
     def encode_histories(self, inputs: Mapping[str, Any]) -> Any:
         """Encode ``history``, ``gap_s``, ``event``, ``length`` as `QueryTower.encode_last`: float32 [queries, dim]."""
-        return self.query_tower.encode_last(**inputs)
+        return self._last_encoder(inputs["history"], inputs["gap_s"], inputs["event"], inputs["length"])
 
     def check_finite(self, when: str) -> None:
         """Raise unless every weight is finite.
@@ -200,6 +177,12 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
             raise NonFiniteError(f"{when}: NaN or infinity in {', '.join(broken)}; lower training.learning_rate")
 
 
+def _vectors_of(draws: Sequence[Draw], fresh: Any) -> Any:
+    sizes = [draw.items.shape[0] for draw in draws if draw.vectors is None]
+    parts = iter(tf.split(fresh, sizes)) if sizes else iter(())
+    return tf.concat([next(parts) if draw.vectors is None else draw.vectors for draw in draws], axis=0)
+
+
 def _figures(candidates: Candidates, weights: Any) -> dict[str, Any]:
     exclusions = candidates.exclusions
     present = tf.cast(candidates.valid, tf.float32)
@@ -209,9 +192,10 @@ def _figures(candidates: Candidates, weights: Any) -> dict[str, Any]:
         ordered = tf.sort(tf.where(candidates.valid, exclusions.candidate, -1))
         sides = [tf.searchsorted(ordered, exclusions.positive, side=side) for side in ("right", "left")]
         masked = tf.cast(sides[0] - sides[1], tf.float32)
-    targets = tf.cast(weights > 0, tf.float32)
+    asked = tf.cast(weights > 0, tf.float32)
+    targets = sum_over_replicas(tf.reduce_sum(asked))
     return {
-        "targets": tf.reduce_sum(targets),
+        "targets": targets,
         "candidates": tf.reduce_sum(present),
-        "masked": tf.math.divide_no_nan(tf.reduce_sum(masked * targets), tf.reduce_sum(targets)),
+        "masked": tf.math.divide_no_nan(sum_over_replicas(tf.reduce_sum(masked * asked)), targets),
     }

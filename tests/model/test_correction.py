@@ -8,7 +8,7 @@ import pytest
 from recsys_cg.config import ModelConfig
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.logits import Exclusions, candidate_offset, owned_candidates, positive_offset
-from recsys_cg.model.negatives import BatchEvents, InBatch, Mixture, Popularity, Uniform
+from recsys_cg.model.negatives import BatchEvents, InBatch, Mixture, Popularity, Uniform, fixed_shares
 from recsys_cg.model.task import Candidates, CorrectedRetrieval
 
 ITEMS, DIM, POSITIVE = 40, 4, 3
@@ -33,11 +33,11 @@ FULL = softmax_gradient(np.ones(ITEMS))
 
 def samplers(name: str, size: int) -> Mixture:
     return {
-        "in_batch": lambda: Mixture([InBatch(np.log(SHARES), size)]),
+        "in_batch": lambda: Mixture([InBatch(fixed_shares(np.log(SHARES)), size)]),
         "uniform": lambda: Mixture([Uniform(ITEMS, size)]),
         "popularity": lambda: Mixture([Popularity(COUNTS, size)]),
         "popularity^0.5": lambda: Mixture([Popularity(COUNTS, size, 0.5)]),
-        "mixture": lambda: Mixture([InBatch(np.log(SHARES), size // 2), Uniform(ITEMS, size // 2)]),
+        "mixture": lambda: Mixture([InBatch(fixed_shares(np.log(SHARES)), size // 2), Uniform(ITEMS, size // 2)]),
     }[name]()
 
 

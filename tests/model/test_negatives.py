@@ -8,7 +8,7 @@ from scipy import stats
 
 from recsys_cg.errors import DataError
 from recsys_cg.model.frameworks import tf
-from recsys_cg.model.negatives import BatchEvents, InBatch, Mixture, Popularity, Uniform, log_shares
+from recsys_cg.model.negatives import BatchEvents, InBatch, Mixture, Popularity, Uniform, fixed_shares, log_shares
 
 COUNTS = np.array([40, 20, 20, 8, 6, 3, 2, 1], dtype=np.int64)
 SHARES = COUNTS / 100.0
@@ -18,7 +18,7 @@ Build = Callable[[int], Mixture]
 
 
 def in_batch(count: int) -> Mixture:
-    return Mixture([InBatch(np.log(SHARES), count)])
+    return Mixture([InBatch(fixed_shares(np.log(SHARES)), count)])
 
 
 def uniform(count: int) -> Mixture:
@@ -34,7 +34,9 @@ def popularity_root(count: int) -> Mixture:
 
 
 def mixed(count: int) -> Mixture:
-    return Mixture([InBatch(np.log(SHARES), count), Popularity(COUNTS, count, alpha=0.5), Uniform(8, 2 * count)])
+    return Mixture(
+        [InBatch(fixed_shares(np.log(SHARES)), count), Popularity(COUNTS, count, alpha=0.5), Uniform(8, 2 * count)]
+    )
 
 
 BUILDERS: list[Build] = [in_batch, uniform, popularity, popularity_root, mixed]
@@ -130,7 +132,7 @@ def test_counts_that_are_no_counts_are_refused(counts: np.ndarray) -> None:
 
 def test_in_batch_never_draws_padding_and_counts_what_it_drew() -> None:
     batch = BatchEvents(tf.constant([5, 6, 0, 0]), tf.constant([True, True, False, False]))
-    sampler = InBatch(np.log(SHARES), 3)
+    sampler = InBatch(fixed_shares(np.log(SHARES)), 3)
     draw = sampler.sample(batch, tf.constant([0, 0]))
     assert sorted(draw.items.numpy()[draw.valid.numpy()].tolist()) == [5, 6]
     assert float(draw.count) == 2.0
@@ -139,7 +141,7 @@ def test_in_batch_never_draws_padding_and_counts_what_it_drew() -> None:
 
 def test_in_batch_draws_without_replacement() -> None:
     batch = BatchEvents(tf.range(8), tf.ones(8, tf.bool))
-    draw = InBatch(np.log(SHARES), 8).sample(batch, tf.constant([0, 9]))
+    draw = InBatch(fixed_shares(np.log(SHARES)), 8).sample(batch, tf.constant([0, 9]))
     assert sorted(draw.items.numpy().tolist()) == list(range(8))
 
 

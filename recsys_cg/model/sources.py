@@ -1,0 +1,65 @@
+"""The sources of negatives that a configuration declares, with the state that some of them keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsys_cg.config import ModelConfig, NegativesConfig
+from recsys_cg.model.frameworks import keras, tf
+from recsys_cg.model.memory import CrossBatchMemory, StreamingFrequency
+from recsys_cg.model.negatives import (
+    BatchEvents,
+    InBatch,
+    Mixture,
+    Popularity,
+    Sampler,
+    Uniform,
+    fixed_shares,
+    log_shares,
+)
+
+__all__ = ["Sources"]
+
+
+class Sources(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
+    """The mixture of ``config.negatives``, in their order.
+
+    Args:
+        config: negatives, frequencies and dim.
+        counts: int64 [items], training events an item.
+    """
+
+    def __init__(self, config: ModelConfig, counts: NDArray[np.int64]) -> None:
+        super().__init__(name="sources")
+        self._counts = counts
+        self._frequency: StreamingFrequency | None = None
+        self._shares = fixed_shares(log_shares(counts))
+        if config.frequencies == "streaming":
+            self._frequency = StreamingFrequency(len(counts), rate=config.frequency_rate)
+            self._shares = self._frequency.log_q
+        self._memory: CrossBatchMemory | None = None
+        self.mixture = Mixture([self._build(source, config.dim) for source in config.negatives])
+
+    def _build(self, source: NegativesConfig, dim: int) -> Sampler:
+        if source.kind == "in_batch":
+            return InBatch(self._shares, source.count)
+        if source.kind == "uniform":
+            return Uniform(len(self._counts), source.count)
+        if source.kind == "popularity":
+            return Popularity(self._counts, source.count, source.alpha)
+        memory = CrossBatchMemory(self._shares, count=source.count, max_age=source.max_age, dim=dim)
+        self._memory = memory
+        return memory
+
+    def observe(self, batch: BatchEvents) -> None:
+        """Let the frequency estimate, where there is one, see the events of a step."""
+        if self._frequency is not None:
+            self._frequency.observe(batch)
+
+    def remember(self, batch: BatchEvents, vectors: Any, seed: Any) -> None:
+        """Let the memory, where there is one, keep some of the step's items and their vectors."""
+        if self._memory is not None:
+            self._memory.remember(batch, vectors, tf.random.experimental.stateless_fold_in(seed, -1))

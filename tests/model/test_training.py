@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recsys_cg.data.dataset import Dataset
+from recsys_cg.errors import DataError, NonFiniteError, RepresentationCollapseError
+from recsys_cg.model.catalogue import load_catalogue
+from recsys_cg.model.item_encoder import ItemEncoder
+from recsys_cg.model.training import train_encoder
+from recsys_cg.schema import DatasetFiles, EncoderFiles
+from tests.model.conftest import FEATURES, MODEL, SEED, TRAINING, Trained, make_catalogue, make_events, train
+from tests.model.datasets import write_dataset
+
+
+def epochs_of(directory: Path) -> list[dict[str, object]]:
+    return json.loads((directory / EncoderFiles.TRAINING).read_text())["epochs"]
+
+
+def item_vectors(encoder: Trained) -> tuple[np.ndarray, np.ndarray]:
+    items = Dataset.open(encoder.dataset).items
+    return ItemEncoder.open(encoder.directory).encode(items["item_id"], items)
+
+
+def test_info_says_what_was_trained(trained: Trained) -> None:
+    info = trained.info
+    assert info["dim"] == 16
+    assert info["max_history"] == 12
+    assert info["events"] == ["click", "purchase"]
+    assert 1 <= info["best_epoch"] <= 4
+    assert 0.0 < info["validation_recall"] <= 1.0
+    assert info["parameters"] > 16 * 80
+
+
+def test_two_tastes_are_learned_beyond_popularity(trained: Trained) -> None:
+    # The ten most popular of 78 items hold five of each taste: a user's next item is among them less often.
+    queries = Dataset.open(trained.dataset).queries("validation").to_pylist()
+    hits = [row < 10 and row not in query["seen"] for query in queries for row in query["targets"]]
+    assert trained.info["validation_recall"] > np.mean(hits) + 0.1
+
+
+def test_the_record_names_negatives_and_figures_of_each_epoch(trained: Trained) -> None:
+    record = json.loads((trained.directory / EncoderFiles.TRAINING).read_text())
+    assert record["negatives"] == [
+        {"kind": "in_batch", "count": 64},
+        {"kind": "popularity", "count": 32, "alpha": 0.5},
+    ]
+    assert record["correction"] == {"form": "refined", "strength": 1.0}
+    assert [epoch["epoch"] for epoch in record["epochs"]] == [1, 2, 3, 4]
+    first, last = record["epochs"][0], record["epochs"][-1]
+    assert last["loss"] < first["loss"]
+    assert 90.0 < last["candidates"] <= 96.0  # 64 + 32, fewer in the last batch of an epoch
+    assert 0.0 < last["masked"] < 96.0
+    assert last["temperature"] != pytest.approx(0.07, abs=1e-5)
+    assert set(last["geometry"]) == {
+        "alignment",
+        "uniformity",
+        "mean_pairwise_similarity",
+        "max_pairwise_similarity",
+        "effective_rank",
+        "norm_popularity_correlation",
+    }
+
+
+def test_tensorboard_logs_stand_beside_the_checkpoints(trained: Trained) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    logs = EventAccumulator(str(trained.directory.parent / "checkpoints-tensorboard"))
+    logs.Reload()
+    assert {"loss", "validation_recall", "geometry/effective_rank", "temperature"} <= set(logs.Tags()["tensors"])
+
+
+def test_the_sampling_table_holds_every_item_and_sums_to_one(trained: Trained) -> None:
+    table = pq.read_table(trained.directory / EncoderFiles.SAMPLING)
+    assert table.column_names == ["item_id", "train_count", "q"]
+    assert table.num_rows == 80
+    assert np.sum(table["q"].to_numpy()) == pytest.approx(1.0)
+
+
+_RUN = """
+import sys
+from pathlib import Path
+from recsys_cg.config import ModelConfig, TrainingConfig
+from recsys_cg.model.training import train_encoder
+import json
+dataset, home, model, training, seed = sys.argv[1:]
+(Path(home) / "killed").mkdir()
+train_encoder(Path(dataset), Path(home) / "killed", model=ModelConfig(**json.loads(model)),
+    training=TrainingConfig(**json.loads(training)), seed=int(seed), checkpoints=Path(home) / "checkpoints")
+"""
+
+
+def test_a_killed_training_goes_on_to_bit_equal_weights(dataset: Path, trained: Trained, tmp_path: Path) -> None:
+    state = tmp_path / "checkpoints" / "state.json"
+    process = subprocess.Popen(
+        [sys.executable, "-c", _RUN, str(dataset), str(tmp_path), json.dumps(MODEL), json.dumps(TRAINING), str(SEED)],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 200
+        while not state.exists() or json.loads(state.read_text())["epoch"] < 2:
+            assert process.poll() is None, "the training ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not (tmp_path / "killed" / EncoderFiles.CONTRACT).exists()
+    resumed = train(dataset, tmp_path)
+    for one, other in zip(item_vectors(trained), item_vectors(resumed), strict=True):
+        np.testing.assert_array_equal(one, other)
+    litert = [(run.directory / EncoderFiles.QUERY_LITERT).read_bytes() for run in (trained, resumed)]
+    assert litert[0] == litert[1]
+    timeless = [
+        [{name: epoch[name] for name in epoch if name not in ("seconds", "examples_per_s")} for epoch in record]
+        for record in (epochs_of(trained.directory), epochs_of(resumed.directory))
+    ]
+    assert timeless[0] == timeless[1]
+
+
+def test_another_seed_gives_other_weights_and_a_foreign_checkpoint_is_not_used(dataset: Path, tmp_path: Path) -> None:
+    first = train(dataset, tmp_path, training={"epochs": 1})
+    again = tmp_path / "again"
+    again.mkdir()
+    (tmp_path / "checkpoints").rename(again / "checkpoints")
+    other = train(dataset, again, training={"epochs": 1}, seed=SEED + 1)
+    assert len(epochs_of(other.directory)) == 1
+    assert (item_vectors(first)[0] != item_vectors(other)[0]).any()
+
+
+def test_a_collapsing_model_is_stopped(dataset: Path, tmp_path: Path) -> None:
+    # One and the same popular negative, at a temperature of 1: everything is pulled together, nothing pushed apart.
+    with pytest.raises(RepresentationCollapseError, match=r"effective rank .* mean pairwise similarity") as caught:
+        train(
+            dataset,
+            tmp_path,
+            model={
+                "loss": "sigmoid",
+                "dropout": 0.0,
+                "negatives": [{"kind": "popularity", "count": 1, "alpha": 2.0}],
+                "correction": "none",
+                "temperature": 1.0,
+                "learn_temperature": False,
+                "mask_history": False,
+            },
+            training={"epochs": 8, "learning_rate": 0.1, "patience": 8, "batch_sequences": 2},
+        )
+    assert "epoch" in str(caught.value)
+    assert not (tmp_path / "encoder" / EncoderFiles.CONTRACT).exists()
+
+
+def test_without_validation_queries_the_last_epoch_is_kept(tmp_path: Path) -> None:
+    events = make_events(30)
+    write_dataset(tmp_path / "data", events, make_catalogue(), FEATURES, max_history=12, fractions=(0.9, 0.9))
+    trained = train(tmp_path / "data", tmp_path, training={"epochs": 2, "patience": 1})
+    assert trained.info["validation_recall"] is None
+    assert trained.info["best_epoch"] == 2
+
+
+def test_a_dataset_without_training_events_is_refused(tmp_path: Path) -> None:
+    events = make_events(30)
+    write_dataset(tmp_path / "data", events, make_catalogue(), FEATURES, fractions=(0.5, 0.9))
+    for part in (tmp_path / "data" / DatasetFiles.SEQUENCES).glob("*"):
+        pq.write_table(pq.read_table(part).slice(0, 0), part)
+    with pytest.raises(DataError, match="no training sequence"):
+        train(tmp_path / "data", tmp_path)
+
+
+def test_a_feature_that_is_not_finite_is_named(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", make_events(30), make_catalogue(), FEATURES)
+    path = tmp_path / "data" / DatasetFiles.ITEMS
+    table = pq.read_table(path)
+    looks = table["f_look"].to_pylist()
+    looks[3][1] = float("nan")
+    place = table.column_names.index("f_look")
+    field = table.schema.field("f_look")
+    pq.write_table(table.set_column(place, field, pa.array(looks, field.type)), path)
+    with pytest.raises(NonFiniteError, match="feature 'look' is NaN or infinite, first at item row 3"):
+        train(tmp_path / "data", tmp_path)
+
+
+def test_equal_titles_and_content_share_an_identity(tmp_path: Path) -> None:
+    catalogue = make_catalogue(8)
+    twin = catalogue.iloc[[2]].assign(item_id="twin")
+    untitled = catalogue.iloc[[3, 3]].assign(item_id=["blank-1", "blank-2"], title=None)
+    everything = pd.concat([catalogue, twin, untitled], ignore_index=True)
+    events = make_events(20, 8)
+    write_dataset(tmp_path / "data", events, everything, FEATURES)
+    data = Dataset.open(tmp_path / "data")
+    ids = data.items["item_id"].to_pylist()
+    identity = load_catalogue(data).identity
+    assert identity[ids.index("twin")] == identity[ids.index("item-2")]
+    alone = [place for place, name in enumerate(ids) if name not in ("twin", "item-2")]
+    np.testing.assert_array_equal(identity[alone], alone)
+
+
+def test_a_directory_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
+    from recsys_cg.config import ModelConfig, TrainingConfig
+    from recsys_cg.errors import ArtifactMissingError
+
+    with pytest.raises(ArtifactMissingError):
+        train_encoder(
+            tmp_path,
+            tmp_path,
+            model=ModelConfig(),
+            training=TrainingConfig(),
+            seed=1,
+            checkpoints=tmp_path / "checkpoints",
+        )
