@@ -70,10 +70,8 @@ class Exclusions:
             excluded |= tf.gather(self.owned[:, start : start + size], self.owner)
         return excluded
 
-    def padded(self, size: int) -> Exclusions:
-        """Return the same with ``size`` more candidates at the end that nobody owns."""
-        if size == 0:
-            return self
+    def padded(self, size: Any) -> Exclusions:
+        """Return the same with ``size`` (0 or more) further candidates at the end that nobody owns."""
         owned = None if self.owned is None else tf.pad(self.owned, [[0, 0], [0, size]])
         return Exclusions(self.positive, tf.pad(self.candidate, [[0, size]], constant_values=-1), self.owner, owned)
 
