@@ -67,6 +67,7 @@ def test_mask_and_exclusions_together_say_exactly_who_is_a_candidate(
     rng = np.random.default_rng(4)
     start = [None if x < 0 else int(x) for x in rng.integers(-30, 80, 40)]
     until = [None if x < 0 else int(x) for x in rng.integers(-10, 120, 40)]
+    start[0] = until[0] = None  # the target of every query
     items = make_items([1] * 40, available_from=start, available_until=until)
     asked = [{"time": int(t), "targets": [0], "seen": rng.integers(1, 40, 3).tolist()} for t in rng.integers(0, 90, 25)]
     chosen = prepare(asked, items, filter_seen=True)
@@ -83,7 +84,7 @@ def test_mask_and_exclusions_together_say_exactly_who_is_a_candidate(
                 for i, (a, b) in enumerate(zip(start, until, strict=True))
             ]
             assert allowed.tolist() == expected
-    assert covered == chosen.count
+    assert covered == chosen.count == 25
 
 
 def test_beyond_max_queries_a_seeded_sample_is_used() -> None:
