@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from recsys_cg.errors import ArtifactCorruptError
 
-__all__ = ["IdIndex"]
+__all__ = ["IdIndex", "take"]
 
 _BLOCK = 65_536
 
@@ -29,7 +30,7 @@ class IdIndex:
     """
 
     def __init__(self, ids: pa.ChunkedArray) -> None:
-        self._ids = pa.concat_arrays(ids.chunks) if ids.num_chunks else pa.array([], pa.string())
+        self._ids = ids.combine_chunks()
         count = len(self._ids)
         hashes = np.empty(count, np.int64)
         for start in range(0, count, _BLOCK):
@@ -62,18 +63,23 @@ class IdIndex:
         places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         found = np.where(self._hashes[places] == hashes, self._rows[places], np.int32(-1))
         hits = np.flatnonzero(found >= 0)
-        asked = names if len(hits) == len(names) else [names[place] for place in hits.tolist()]
-        if not self._ids.take(pa.array(found[hits])).equals(pa.array(asked, pa.string())):
-            self._tell_apart(names, found, hits)
+        asked = list(names) if len(hits) == len(names) else [names[place] for place in hits.tolist()]
+        confirmed = self.names(found[hits])
+        if confirmed != asked:
+            for place, name, item in zip(hits.tolist(), asked, confirmed, strict=True):
+                if name != item:
+                    found[place] = self._shared.get(name, -1)
         return found
-
-    def _tell_apart(self, names: Sequence[str], found: NDArray[np.int32], hits: NDArray[np.intp]) -> None:
-        """Mend, in place, the rows of names that only share their hash with an item."""
-        for place, name in zip(hits.tolist(), self.names(found[hits]), strict=True):
-            if name != names[place]:
-                found[place] = self._shared.get(names[place], -1)
 
     def names(self, rows: NDArray[np.integer]) -> list[str]:
         """Return the ids of ``rows``, each in [0, len)."""
-        taken: list[str] = self._ids.take(pa.array(rows)).to_pylist()
+        taken: list[str] = take(self._ids, rows)
         return taken
+
+
+def take(values: pa.Array, rows: NDArray[np.integer]) -> list[Any]:
+    """Return the ``rows`` of ``values`` as a list; the indices reach Arrow without a copy or a look at their type."""
+    indices = np.ascontiguousarray(rows, np.int32)
+    taken = values.take(pa.Array.from_buffers(pa.int32(), len(indices), [None, pa.py_buffer(indices)]))
+    found: list[Any] = taken.to_pylist()
+    return found

@@ -27,7 +27,7 @@ from recsys_cg.serving.eligibility import Availability
 from recsys_cg.serving.encoder import QueryEncoder
 from recsys_cg.serving.fallback import Popularity
 from recsys_cg.serving.histories import HistoryStore
-from recsys_cg.serving.ids import IdIndex
+from recsys_cg.serving.ids import IdIndex, take
 
 __all__ = ["Release"]
 
@@ -108,13 +108,13 @@ class Release:
         vectors = _map_vectors(path / ReleaseFiles.VECTORS, len(items), encoder.contract.dim)
         _check_norms(vectors, path)
         histories = path / ReleaseFiles.HISTORIES
-        return cls(
+        release = cls(
             name=name,
             path=path,
             manifest=manifest,
             ids=IdIndex(items.column("item_id")),
-            titles=_one_array(items.column("title")),
-            buckets=pc.index_in(items.column("bucket"), pa.array(BUCKETS)).to_numpy().astype(np.int8),
+            titles=items.column("title").combine_chunks(),
+            buckets=_bucket_codes(items.column("bucket")),
             events={event: code for code, event in enumerate(encoder.contract.events)},
             vectors=vectors,
             history_vectors=_map_history_vectors(path, manifest, vectors, encoder.contract.history_dim),
@@ -127,14 +127,15 @@ class Release:
                 items.column("last_seen_us").fill_null(int(_NEVER_US)).to_numpy(),
             ),
         )
+        pa.default_memory_pool().release_unused()  # what decoding the item table needed
+        return release
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def describe(self, rows: NDArray[np.int32]) -> tuple[list[str], list[str | None], list[str]]:
         """Return ids, titles and popularity buckets of ``rows``."""
-        titles: list[str | None] = self.titles.take(pa.array(rows)).to_pylist()
-        return self.ids.names(rows), titles, [BUCKETS[code] for code in self.buckets[rows].tolist()]
+        return self.ids.names(rows), take(self.titles, rows), [BUCKETS[code] for code in self.buckets[rows].tolist()]
 
 
 def _info(manifest: Manifest, path: Path, key: str, kind: type) -> Any:
@@ -147,7 +148,8 @@ def _info(manifest: Manifest, path: Path, key: str, kind: type) -> Any:
 def _read_items(path: Path) -> pa.Table:
     file = path / ReleaseFiles.ITEMS
     try:
-        items = pq.read_table(file, columns=_COLUMNS)
+        with pq.ParquetFile(file) as source:
+            items = source.read(columns=_COLUMNS)
     except FileNotFoundError as error:
         raise ArtifactMissingError(f"{path} lacks {file.name}") from error
     except (pa.ArrowException, OSError) as error:
@@ -183,8 +185,11 @@ def _check_encoder(path: Path, manifest: Manifest, items: pa.Table) -> None:
             raise EncoderMismatchError(f"{folder / name} is not the file of encoder {expected[:12]}")
 
 
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+def _bucket_codes(column: pa.ChunkedArray) -> NDArray[np.int8]:
+    codes = np.zeros(len(column), np.int8)
+    for code, bucket in enumerate(BUCKETS):
+        codes[pc.equal(column, bucket).to_numpy()] = code
+    return codes
 
 
 def _map_vectors(file: Path, items: int, dim: int) -> NDArray[np.float32]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
@@ -230,16 +231,33 @@ def test_a_store_that_leads_nowhere_is_refused(store_path: Path, tmp_path: Path)
         CandidateLookup.open(tmp_path / "nowhere")
 
 
+def modules_after(program: str, *arguments: str) -> set[str]:
+    """Return which heavy modules a process has after running ``program``."""
+    heavy = ("tensorflow", "apache_beam", "tf_keras", "tensorflow_recommenders", "pandas")
+    program += f"\nimport sys\nprint([name for name in {heavy} if sys.modules.get(name) is not None])"
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    return set(json.loads(done.stdout.replace("'", '"')))
+
+
 def test_lookup_imports_no_tensorflow_and_no_beam(release_path: Path):
     program = (
         "import sys\n"
+        "from recsys_cg.serving import client\n"
         "from recsys_cg.serving.lookup import CandidateLookup\n"
-        "answer = CandidateLookup.open(sys.argv[1]).candidates(history=['a'], k=1)\n"
-        "heavy = [name for name in ('tensorflow', 'apache_beam', 'tf_keras', 'tensorflow_recommenders')"
-        " if sys.modules.get(name) is not None]\n"
-        "print(answer.candidates[0].item_id, heavy)\n"
+        "assert CandidateLookup.open(sys.argv[1]).candidates(history=['a'], k=1).candidates[0].item_id == 'ab'"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, release_path], check=True, capture_output=True, text=True, timeout=60
+    assert modules_after(program, str(release_path)) <= {"pandas"}
+
+
+def test_the_service_does_without_pandas_too(release_path: Path):
+    program = (
+        "import os, sys\n"
+        "from recsys_cg.config import ServingConfig\n"
+        "from recsys_cg.serving import service\n"
+        "from recsys_cg.serving.follower import Follower\n"
+        "os.environ[service._STORE], os.environ[service._CONFIG] = sys.argv[1], ServingConfig().model_dump_json()\n"
+        "service.make_app()\n"
+        "assert Follower(sys.argv[1]).check()"
     )
-    assert done.stdout == "ab []\n"
+    assert modules_after(program, str(release_path)) == set()
