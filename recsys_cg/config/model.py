@@ -11,16 +11,26 @@ from recsys_cg.config.section import Positive, Section
 __all__ = ["IndexConfig", "ModelConfig", "NegativesConfig", "TrainingConfig"]
 
 
-_OPTION_OF = {"alpha": "popularity", "max_age": "cross_batch"}
+_OPTION_OF = {
+    "alpha": "popularity",
+    "max_age": "cross_batch",
+    "warmup_epochs": "mined",
+    "first_rank": "mined",
+    "last_rank": "mined",
+}
 
 
 class NegativesConfig(Section):
     """``[[model.negatives]]``: one declared source of negatives; several form a mixture."""
 
-    kind: Literal["in_batch", "uniform", "popularity", "cross_batch"]
+    kind: Literal["in_batch", "uniform", "popularity", "cross_batch", "mined"]
     count: int = Field(512, ge=1, description="candidates drawn a step")
     alpha: float = Field(1.0, ge=0.0, le=2.0, description="popularity: q proportional to count^alpha")
     max_age: Positive = Field(8, description="cross_batch: steps that a remembered vector stays a candidate")
+
+    warmup_epochs: Positive = Field(2, description="mined: epochs before the first mining")
+    first_rank: Positive = Field(20, description="mined: best rank taken; better ones are likely to be wanted")
+    last_rank: Positive = Field(200, description="mined: worst rank taken; worse ones are easy")
 
     @property
     def declaration(self) -> dict[str, Any]:
@@ -33,6 +43,8 @@ class NegativesConfig(Section):
         for name, kind in _OPTION_OF.items():
             if kind != self.kind and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} is an option of {kind} negatives, and these are {self.kind}")
+        if self.first_rank > self.last_rank:
+            raise ValueError(f"first_rank = {self.first_rank} is above last_rank = {self.last_rank}")
         if self.kind == "cross_batch" and self.max_age > self.count:
             raise ValueError(f"max_age = {self.max_age} is above count = {self.count}: no event a step could be added")
         return self
@@ -78,10 +90,14 @@ class ModelConfig(Section):
                 f"[temperature_min, temperature_max] = [{self.temperature_min}, {self.temperature_max}]"
             )
         kinds = [source.kind for source in self.negatives]
-        if kinds.count("in_batch") > 1 or kinds.count("cross_batch") > 1:
-            raise ValueError("in_batch and cross_batch may each be declared once")
-        if kinds == ["cross_batch"]:
-            raise ValueError("cross_batch is empty at first: declare another source of negatives beside it")
+        twice = [kind for kind in ("in_batch", "cross_batch", "mined") if kinds.count(kind) > 1]
+        if twice:
+            raise ValueError(f"{twice[0]} negatives may be declared once")
+        if not set(kinds) - {"cross_batch", "mined"}:
+            raise ValueError("cross_batch and mined are empty at first: declare in_batch, uniform or popularity too")
+        mined = sum(source.count for source in self.negatives if source.kind == "mined")
+        if 2 * mined > sum(source.count for source in self.negatives):
+            raise ValueError("mined negatives may be half of all at most: many of them are wanted items not met yet")
         return self
 
     @model_validator(mode="after")

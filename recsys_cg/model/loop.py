@@ -17,6 +17,7 @@ from recsys_cg.model.checkpoints import Checkpoints, TrainingState
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.geometry import GeometryProbe, refuse_collapse
 from recsys_cg.model.inputs import Sequences, batch_signature, split_batch, steps_per_epoch, stream_epoch
+from recsys_cg.model.mining import mine
 from recsys_cg.model.optimizer import build_optimizer
 from recsys_cg.model.two_tower import TwoTower
 from recsys_cg.model.validation import RecallProbe, encode_queries
@@ -166,6 +167,7 @@ class TrainingLoop:
         record["temperature"] = float(network.task.temperature.value().numpy())
         record["validation_recall"] = recall
         record["geometry"] = self._measure_geometry(embedded)
+        record["mined"] = self._mine(state, vectors, embedded)
         state.epochs.append(record)
         if record["geometry"] is not None:
             refuse_collapse(record["geometry"], training, dim=vectors.shape[1], items=len(vectors), epoch=state.epoch)
@@ -180,6 +182,30 @@ class TrainingLoop:
         shown = "" if recall is None else f", validation recall@{training.validation_k} {recall:.4f}"
         say(f"epoch {state.epoch}: loss {record['loss']:.4f}{shown}, {record['examples_per_s']:,.0f} examples/s")
 
+    def _mine(
+        self, state: TrainingState, vectors: NDArray[np.float32], embedded: NDArray[np.float32]
+    ) -> dict[str, Any] | None:
+        """Refill the mined negatives, where they are declared and their warm-up is over."""
+        source = self._network.sources.mined
+        if source is None or state.epoch < source.warmup_epochs:
+            return None
+        findings = mine(
+            self._network,
+            self._sequences,
+            vectors,
+            embedded,
+            band=source.band,
+            max_history=self._probe.max_history,
+            seed=self._seed + state.epoch,
+        )
+        source.assign(findings.counts)
+        state.anchors = findings.anchors
+        return {
+            "queries": findings.queries,
+            "distinct_items": int((findings.counts > 0).sum()),
+            "estimated_false_negative_share": findings.false_share,
+        }
+
     def _measure_geometry(self, embedded: NDArray[np.float32]) -> dict[str, float] | None:
         pairs = min(self._probe.size, _PROBE_PAIRS)
         if pairs == 0 or len(embedded) < 2:
@@ -189,7 +215,9 @@ class TrainingLoop:
 
 
 def _log(board: Any, record: Mapping[str, Any]) -> None:
-    flat = {**record, **{f"geometry/{name}": value for name, value in (record["geometry"] or {}).items()}}
+    flat = {**record}
+    for group in ("geometry", "mined"):
+        flat |= {f"{group}/{name}": value for name, value in (record[group] or {}).items()}
     with board.as_default(step=record["epoch"]):
         for name, value in flat.items():
             if isinstance(value, int | float) and name != "epoch":

@@ -1,13 +1,16 @@
-"""Negatives that remember: vectors of earlier steps, and frequencies estimated from the stream itself."""
+"""Negatives with state: vectors of earlier steps, what was mined last, and frequencies estimated from the stream."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from recsys_cg.model.frameworks import keras, tf
-from recsys_cg.model.negatives import BatchEvents, Draw, Shares
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["CrossBatchMemory", "StreamingFrequency"]
+from recsys_cg.model.frameworks import keras, tf
+from recsys_cg.model.negatives import BatchEvents, Draw, Shares, log_shares
+
+__all__ = ["CrossBatchMemory", "Mined", "StreamingFrequency"]
 
 
 class CrossBatchMemory(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
@@ -109,3 +112,46 @@ class StreamingFrequency(keras.layers.Layer):  # type: ignore[misc, unused-ignor
     def log_q(self, items: Any) -> Any:
         """Return the log of the estimated share of ``items`` int32 [m], float32 [m], at most 0."""
         return tf.cast(-tf.math.log(tf.maximum(tf.gather(self._gap, items), 1.0)), tf.float32)
+
+
+class Mined(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
+    """Draw with replacement from what `recsys_cg.model.mining` found last; nothing before the first mining.
+
+    Args:
+        items: number of items.
+        count: candidates a step.
+        warmup_epochs: epochs before the first mining.
+        band: ranks (first, last), from 1, that are mined.
+    """
+
+    def __init__(self, items: int, *, count: int, warmup_epochs: int, band: tuple[int, int]) -> None:
+        super().__init__(name="mined")
+        self.warmup_epochs, self.band = warmup_epochs, band
+        self._count = count
+        fixed: dict[str, Any] = {"trainable": False, "initializer": "zeros"}
+        self._cumulative = self.add_weight("cumulative", [items], dtype=tf.float64, **fixed)
+        self._log_q = self.add_weight("log_q", [items], **fixed)
+        self._ready = self.add_weight("ready", [], dtype=tf.bool, **fixed)
+
+    def assign(self, counts: NDArray[np.int64]) -> None:
+        """Make ``counts`` int64 [items] the proposal; all zero: draw nothing."""
+        ready = bool(counts.any())
+        if ready:
+            logs = log_shares(counts)
+            cumulative = np.cumsum(np.exp(logs))
+            self._log_q.assign(logs)
+            self._cumulative.assign(cumulative / cumulative[-1])
+        self._ready.assign(ready)
+
+    def sample(self, batch: BatchEvents, seed: Any) -> Draw:
+        """See `recsys_cg.model.negatives.Sampler.sample`."""
+        del batch
+        ready = tf.identity(self._ready)
+        uniform = tf.random.stateless_uniform([self._count], seed, dtype=tf.float64)
+        items = tf.searchsorted(tf.identity(self._cumulative), uniform, side="right")
+        items = tf.minimum(items, self._cumulative.shape[0] - 1)
+        return Draw(items, tf.fill([self._count], ready), tf.where(ready, float(self._count), 0.0))
+
+    def log_expected_count(self, items: Any, draw: Draw) -> Any:
+        """See `recsys_cg.model.negatives.Sampler.log_expected_count`."""
+        return tf.gather(self._log_q, items) + tf.math.log(draw.count)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from recsys_cg.config import ModelConfig, NegativesConfig
 from recsys_cg.model.frameworks import keras, tf
-from recsys_cg.model.memory import CrossBatchMemory, StreamingFrequency
+from recsys_cg.model.memory import CrossBatchMemory, Mined, StreamingFrequency
 from recsys_cg.model.negatives import (
     BatchEvents,
     InBatch,
@@ -41,6 +41,7 @@ class Sources(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
             self._frequency = StreamingFrequency(len(counts), rate=config.frequency_rate)
             self._shares = self._frequency.log_q
         self._memory: CrossBatchMemory | None = None
+        self.mined: Mined | None = None
         self.mixture = Mixture([self._build(source, config.dim) for source in config.negatives])
 
     def _build(self, source: NegativesConfig, dim: int) -> Sampler:
@@ -50,6 +51,11 @@ class Sources(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
             return Uniform(len(self._counts), source.count)
         if source.kind == "popularity":
             return Popularity(self._counts, source.count, source.alpha)
+        if source.kind == "mined":
+            band = (source.first_rank, source.last_rank)
+            mined = Mined(len(self._counts), count=source.count, warmup_epochs=source.warmup_epochs, band=band)
+            self.mined = mined
+            return mined
         memory = CrossBatchMemory(self._shares, count=source.count, max_age=source.max_age, dim=dim)
         self._memory = memory
         return memory

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv
+
 from recsys_cg.artifacts import digest_json
 from recsys_cg.config import ModelConfig, TrainingConfig
 from recsys_cg.data.dataset import Dataset
@@ -16,6 +19,7 @@ from recsys_cg.model.export import export_item_tower, export_query_tower, write_
 from recsys_cg.model.frameworks import keras, tf
 from recsys_cg.model.inputs import Sequences
 from recsys_cg.model.loop import TrainingLoop
+from recsys_cg.model.mining import audit_table
 from recsys_cg.model.two_tower import TwoTower
 from recsys_cg.model.validation import RecallProbe
 from recsys_cg.progress import say
@@ -81,6 +85,8 @@ def train_encoder(
         loop = TrainingLoop(network, sequences, probe, catalogue.counts, training=training, seed=seed)
         state = loop.run(checkpoints, fingerprint=fingerprint)
     _export(network, data, catalogue, directory, model=model)
+    if state.anchors:
+        _write_audit(directory, state, data)
     _write_record(directory, state, model=model, training=training, parameters=network.parameters)
     recall = state.best_recall if probe.size else None
     say(f"encoder of epoch {state.best_epoch}" + ("" if recall is None else f", validation recall {recall:.4f}"))
@@ -110,6 +116,13 @@ def _export(network: TwoTower, data: Dataset, catalogue: Catalogue, directory: P
             "temperature": float(network.task.temperature.value().numpy()),
         },
     )
+
+
+def _write_audit(directory: Path, state: TrainingState, data: Dataset) -> None:
+    """Write mined_negatives.csv: what was mined last for some users, with titles, for a person to read."""
+    named = zip(data.items["title"].to_pylist(), data.items["item_id"].to_pylist(), strict=True)
+    titles = [title or item_id for title, item_id in named]
+    pa.csv.write_csv(audit_table(state.anchors, titles), directory / "mined_negatives.csv")
 
 
 def _write_record(

@@ -12,7 +12,7 @@ from recsys_cg.model.frameworks import tf
 from recsys_cg.model.histories import QueryArrays, gather_histories, query_arrays
 from recsys_cg.model.two_tower import TwoTower
 
-__all__ = ["RecallProbe", "encode_queries"]
+__all__ = ["RecallProbe", "encode_queries", "top_rows"]
 
 _SCORES = 1 << 25
 _MOST_ROWS = 1024
@@ -48,6 +48,7 @@ class RecallProbe:
             usable = np.sort(np.random.default_rng(seed).choice(usable, size=most, replace=False))
         kept = queries.take(pa.array(usable)).combine_chunks()
         self.size = len(usable)
+        self.max_history = max_history
         self.arrays = query_arrays(kept, max_history)
         self.targets = _Lists(kept["targets"])
         self._seen = _Lists(kept["seen"])
@@ -61,7 +62,7 @@ class RecallProbe:
         for start in range(0, self.size, block):
             part = slice(start, min(start + block, self.size))
             encoded = encode_queries(model, self.arrays, history_vectors, part)
-            top = _top_rows(tf.constant(encoded), catalogue, self._seen.pairs(part), k=min(self._k, len(vectors)))
+            top = top_rows(tf.constant(encoded), catalogue, self._seen.pairs(part), k=min(self._k, len(vectors)))
             total += self._recall_of(top.numpy(), part)
         return total / self.size
 
@@ -93,7 +94,11 @@ class _Lists:
 
 
 @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _top_rows(queries: Any, catalogue: Any, seen: Any, *, k: int) -> Any:
+def top_rows(queries: Any, catalogue: Any, seen: Any, *, k: int) -> Any:
+    """Return the rows of the k best items of each query that are not ``seen`` (query, item), int32 [queries, k].
+
+    Best first, of equal scores the smaller row first, padded with -1.
+    """
     scores = tf.linalg.matmul(queries, catalogue, transpose_b=True)
     past = tf.scatter_nd(seen, tf.ones(tf.shape(seen)[:1]), tf.shape(scores)) > 0
     best = tf.math.top_k(tf.where(past, -np.inf, scores), k=k)
