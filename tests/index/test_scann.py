@@ -48,15 +48,6 @@ class TestScannRetrieverOfOneLeaf(RetrieverContract):
     def make() -> Retriever:
         return ScannRetriever(tree(), make_vectors(), TreeParameters(20, 1, 30, 20))
 
-    @pytest.mark.skip(reason="one leaf of twenty need not hold all equal vectors: they may be split at their edge")
-    def test_equal_vectors_come_in_the_order_of_their_rows(self) -> None: ...  # type: ignore[override]
-
-    @pytest.mark.skip(reason="one leaf of twenty cannot promise that the rest scores below the best")
-    def test_excluding_the_best_k_gives_the_next_k(self) -> None: ...  # type: ignore[override]
-
-    @pytest.mark.skip(reason="ScaNN chooses a query's one leaf otherwise in a batch than alone, for 2 of these 40")
-    def test_a_batch_answers_as_its_queries_do_one_by_one(self) -> None: ...  # type: ignore[override]
-
 
 class TestScannRetrieverOfSeveralThreads(RetrieverContract):
     @staticmethod
