@@ -125,7 +125,16 @@ def measure(
     windows = dataset.manifest.info["windows"]
     cutoff = windows["test_from_us"] if settings.split == "test" else windows["validation_from_us"]
     evaluation = evaluate_systems(
-        [*systems, *baselines], queries, dataset.items, sequences, settings, seed, cutoff_us=cutoff, skipped=skipped
+        [*systems, *baselines],
+        queries,
+        dataset.items,
+        sequences,
+        settings,
+        seed,
+        cutoff_us=cutoff,
+        skipped=skipped,
+        impressions=dataset.impressions(),
+        features=dataset.features,
     )
     frozen = freeze_probes(queries, dataset.items, count=_PROBES, seed=seed) if probes is None else probes
     report = {
