@@ -22,6 +22,7 @@
     │   └── MetricMismatchError        vectors and index do not share one normalisation
     ├── StoreError                     the release store is missing, empty or contended
     │   └── ReleaseNotFoundError       no release of that name
+    ├── ServiceError                   the lookup service refused, or did not answer in time
     └── GateRefusedError               the release was measured and refused (exit code 3)
 
 The command line turns each into one line on standard error and the exit code above; a traceback is a defect.
@@ -47,6 +48,7 @@ __all__ = [
     "ReleaseNotFoundError",
     "RepresentationCollapseError",
     "SearchError",
+    "ServiceError",
     "SourceError",
     "StoreError",
     "TooManyRejectsError",
@@ -146,6 +148,20 @@ class StoreError(RecsysError):
 
 class ReleaseNotFoundError(StoreError):
     """No release of that name is in the store."""
+
+
+class ServiceError(RecsysError):
+    """The service could not be reached in time, or answered that it cannot answer.
+
+    Attributes:
+        status: HTTP status of the last answer, or None when there was none.
+        request_id: the request's id in the service's log, or None.
+    """
+
+    def __init__(self, message: str, status: int | None = None, request_id: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.request_id = request_id
 
 
 class GateRefusedError(RecsysError):

@@ -12,28 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from recsys_cg.errors import ConfigError, RecsysError, SearchError
+from recsys_cg.errors import ConfigError, SearchError, ServiceError
 from recsys_cg.serving.answer import Answer, Candidate, Reason
 
-__all__ = ["Client", "ServiceError"]
+__all__ = ["Client"]
 
 _RETRIED = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _KEPT = 8
-
-
-class ServiceError(RecsysError):
-    """The service could not be reached in time, or answered that it cannot answer.
-
-    Attributes:
-        status: HTTP status of the last answer, or None when there was none.
-        request_id: the request's id in the service's log, or None.
-    """
-
-    def __init__(self, message: str, status: int | None = None, request_id: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.request_id = request_id
 
 
 class Client:

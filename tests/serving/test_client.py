@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from recsys_cg.errors import ConfigError, SearchError
+from recsys_cg.errors import ConfigError, SearchError, ServiceError
 from recsys_cg.serving.answer import Request
-from recsys_cg.serving.client import Client, ServiceError
+from recsys_cg.serving.client import Client
 from recsys_cg.serving.lookup import CandidateLookup
 from tests.serving.server import Server
 from tests.serving.world import World, publish_release
