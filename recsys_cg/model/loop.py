@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from recsys_cg.config import TrainingConfig
 from recsys_cg.errors import NonFiniteError
 from recsys_cg.model.checkpoints import Checkpoints, TrainingState
+from recsys_cg.model.distribution import sum_over_replicas
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.geometry import GeometryProbe, refuse_collapse
 from recsys_cg.model.inputs import Sequences, batch_signature, split_batch, steps_per_epoch, stream_epoch
@@ -103,6 +104,7 @@ class TrainingLoop:
                 saved.save(state, is_best=state.best_epoch == state.epoch)
                 _log(board, record)
         board.close()
+        self._wait_for_all()
         saved.restore_best(state)
         say(f"training stopped: {state.stopped}")
         return state
@@ -110,6 +112,12 @@ class TrainingLoop:
     def _is_chief(self) -> bool:
         resolver = self._strategy.cluster_resolver
         return resolver is None or not resolver.task_id
+
+    def _wait_for_all(self) -> None:
+        """Return when every replica is here: what the first worker wrote is then there for the others."""
+        if self._strategy.num_replicas_in_sync > 1:
+            meet = tf.function(lambda: sum_over_replicas(tf.constant(1.0)))
+            self._strategy.run(meet)
 
     def _train_replicas(self, batch: Any) -> dict[str, Any]:
         """Train one step on all replicas; the figures are those of the whole."""

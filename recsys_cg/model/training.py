@@ -63,11 +63,11 @@ def train_encoder(
     data = Dataset.open(dataset)
     catalogue = load_catalogue(data)
     sequences = Sequences.from_tables(data.iter_sequences())
+    strategy = build_strategy(training, model)  # a cluster must be joined before TensorFlow computes anything
     if training.deterministic:
         tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(seed)
     length = max(training.row_length, data.max_history)
-    strategy = build_strategy(training, model)
     with strategy.scope():
         network = TwoTower(model, training, catalogue, events=max(len(data.events), 1), max_length=length, seed=seed)
         network.build_weights()

@@ -1,10 +1,12 @@
-"""One worker of a distributed step: writes loss and summed gradients of one fixed batch.
+"""One worker of several; the cluster comes from TF_CONFIG.
 
-``python -m tests.model.replica one|mirrored|multi_worker DATASET OUTPUT``; multi_worker takes TF_CONFIG.
+``python -m tests.model.replica one|mirrored|multi_worker DATASET OUTPUT`` writes loss and summed gradients of one fixed
+batch; ``python -m tests.model.replica train DATASET HOME CHECKPOINTS`` trains.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ from recsys_cg.model.distribution import build_strategy
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.inputs import Sequences, batch_signature, split_batch, stream_epoch
 from recsys_cg.model.optimizer import build_optimizer
+from recsys_cg.model.training import train_encoder
 from recsys_cg.model.two_tower import TwoTower
-from tests.model.conftest import MODEL
+from tests.model.conftest import MODEL, TRAINING
 
 SHAPE = (4, 24)
 
@@ -68,5 +71,19 @@ def main(devices: str, dataset: str, output: str) -> None:
     np.savez(output, *arrays, count=count)
 
 
+def train_worker(dataset: str, home: str, shared: str) -> None:
+    directory = Path(home)
+    directory.mkdir()
+    info = train_encoder(
+        Path(dataset),
+        directory,
+        model=ModelConfig(**{**MODEL, "query_encoder": "mean"}),
+        training=TrainingConfig(**{**TRAINING, "devices": "multi_worker", "epochs": 2}),
+        seed=3,
+        checkpoints=Path(shared),
+    )
+    (directory / "info.json").write_text(json.dumps(info))
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    train_worker(*sys.argv[2:]) if sys.argv[1] == "train" else main(*sys.argv[1:])

@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 from recsys_cg.config import ModelConfig, NegativesConfig, TrainingConfig
+from recsys_cg.data.dataset import Dataset
 from recsys_cg.errors import ConfigError
 from recsys_cg.model.distribution import build_strategy
 from recsys_cg.model.inputs import Sequences, pack_batch, split_batch
+from recsys_cg.model.item_encoder import ItemEncoder
+from recsys_cg.schema import EncoderFiles
 from tests.model.test_inputs import table
 
 ROOT = Path(__file__).parents[2]
@@ -29,11 +32,14 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def launch(
-    devices: str, dataset: Path, output: Path, cluster: dict[str, object] | None = None
-) -> subprocess.Popen[str]:
+def two_workers() -> list[dict[str, object]]:
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    return [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}} for index in range(2)]
+
+
+def launch(what: str, *paths: Path, cluster: dict[str, object] | None = None) -> subprocess.Popen[str]:
     environment = {**os.environ, **({"TF_CONFIG": json.dumps(cluster)} if cluster else {})}
-    command = [sys.executable, "-m", "tests.model.replica", devices, str(dataset), str(output)]
+    command = [sys.executable, "-m", "tests.model.replica", what, *map(str, paths)]
     return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 
 
@@ -52,11 +58,10 @@ def finish(processes: list[subprocess.Popen[str]]) -> None:
 def test_two_workers_and_two_devices_compute_the_loss_and_gradient_of_one(dataset: Path, tmp_path: Path) -> None:
     names = ["one", "mirrored", "worker-0", "worker-1"]
     outputs = {name: tmp_path / f"{name}.npz" for name in names}
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     for devices in ("one", "mirrored"):
         finish([launch(devices, dataset, outputs[devices])])
-    clusters = [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}} for index in range(2)]
-    finish([launch("multi_worker", dataset, outputs[f"worker-{index}"], clusters[index]) for index in range(2)])
+    workers = zip(names[2:], two_workers(), strict=True)
+    finish([launch("multi_worker", dataset, outputs[name], cluster=cluster) for name, cluster in workers])
     results = {name: np.load(path) for name, path in outputs.items()}
     assert [int(results[name]["count"]) for name in names] == [1, 2, 2, 2]
     arrays = [key for key in results["one"].files if key != "count"]
@@ -64,6 +69,20 @@ def test_two_workers_and_two_devices_compute_the_loss_and_gradient_of_one(datase
     for name in names[1:]:
         for key in arrays:
             np.testing.assert_allclose(results[name][key], results["one"][key], rtol=1e-4, atol=1e-6, err_msg=key)
+
+
+@pytest.mark.slow
+def test_two_workers_train_one_encoder(dataset: Path, tmp_path: Path) -> None:
+    homes = [tmp_path / "first", tmp_path / "second"]
+    workers = zip(homes, two_workers(), strict=True)
+    finish([launch("train", dataset, home, tmp_path / "shared", cluster=cluster) for home, cluster in workers])
+    infos = [json.loads((home / "info.json").read_text()) for home in homes]
+    assert infos[0] == infos[1]
+    litert = [(home / EncoderFiles.QUERY_LITERT).read_bytes() for home in homes]
+    assert litert[0] == litert[1]
+    items = Dataset.open(dataset).items
+    first, second = (ItemEncoder.open(home).encode(items["item_id"], items)[0] for home in homes)
+    np.testing.assert_array_equal(first, second)
 
 
 def test_replicas_take_rows_apart_and_keep_their_queries() -> None:

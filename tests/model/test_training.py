@@ -135,16 +135,6 @@ def no_litert(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recsys_cg.model.training.export_query_tower", lambda *args, **options: None)
 
 
-@pytest.mark.usefixtures("no_litert")
-@pytest.mark.parametrize("state", ['{"fingerprint": "of another training", "epoch": 9}', '{"torn', "[]"])
-def test_a_foreign_or_torn_checkpoint_is_not_used(dataset: Path, tmp_path: Path, state: str) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "state.json").write_text(state)
-    model = {"query_encoder": "mean"}
-    trained = train(dataset, tmp_path, model=model, training={"epochs": 1, "validation_queries": 10})
-    assert len(epochs_of(trained.directory)) == 1
-
-
 def test_a_collapsing_model_is_stopped(dataset: Path, tmp_path: Path) -> None:
     # One and the same popular negative, at a temperature of 1: everything is pulled together, nothing pushed apart.
     with pytest.raises(RepresentationCollapseError, match=r"effective rank .* mean pairwise similarity") as caught:
@@ -153,6 +143,7 @@ def test_a_collapsing_model_is_stopped(dataset: Path, tmp_path: Path) -> None:
             tmp_path,
             model={
                 "loss": "sigmoid",
+                "query_encoder": "mean",
                 "dropout": 0.0,
                 "negatives": [{"kind": "popularity", "count": 1, "alpha": 2.0}],
                 "correction": "none",
@@ -170,7 +161,7 @@ def test_a_collapsing_model_is_stopped(dataset: Path, tmp_path: Path) -> None:
 def test_without_validation_queries_the_last_epoch_is_kept(tmp_path: Path) -> None:
     events = make_events(30)
     write_dataset(tmp_path / "data", events, make_catalogue(), FEATURES, max_history=12, fractions=(0.9, 0.9))
-    trained = train(tmp_path / "data", tmp_path, training={"epochs": 2, "patience": 1})
+    trained = train(tmp_path / "data", tmp_path, model={"query_encoder": "mean"}, training={"epochs": 2, "patience": 1})
     assert trained.info["validation_recall"] is None
     assert trained.info["best_epoch"] == 2
 
