@@ -13,6 +13,7 @@
     │   ├── ArtifactCorruptError       a file's bytes are not those that the manifest recorded
     │   ├── ArtifactFormatError        written by a newer format than this version reads
     │   └── EncoderMismatchError       encoder and index do not carry one encoder digest
+    ├── EngineError                    the Beam engine that the flags name could not start or finish a job
     ├── WorkdirBusyError               another run holds the work directory
     ├── TrainingError                  training cannot go on
     │   ├── NonFiniteError             a NaN or an infinity in features, loss or weights
@@ -39,6 +40,7 @@ __all__ = [
     "ConservationError",
     "DataError",
     "EncoderMismatchError",
+    "EngineError",
     "EnvironmentMismatchError",
     "GateRefusedError",
     "IndexBuildError",
@@ -112,6 +114,10 @@ class ArtifactFormatError(ArtifactError):
 
 class EncoderMismatchError(ArtifactError):
     """An encoder and an index do not belong to each other."""
+
+
+class EngineError(RecsysError):
+    """The Beam engine that the runner flags name could not be started, or gave a job up."""
 
 
 class WorkdirBusyError(RecsysError):

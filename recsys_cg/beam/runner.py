@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Final
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from grpc import RpcError  # type: ignore[import-untyped]
 
-from recsys_cg.errors import ConfigError
+from recsys_cg.errors import ConfigError, EngineError
 
 __all__ = ["open_pipeline"]
+
+_CONNECT_S: Final = 5.0
 
 
 @contextmanager
@@ -24,16 +29,41 @@ def open_pipeline(flags: Sequence[str]) -> Iterator[beam.Pipeline]:
     downloaded. With ``--runner=FlinkRunner``, ``SparkRunner`` or ``DataflowRunner`` the other flags are that engine's.
 
     Raises:
-        ConfigError: Beam refuses the flags.
+        ConfigError: Beam refuses the flags, or no job server answers at ``--job_endpoint``.
+        EngineError: the engine that ``--runner`` names could not be started, or gave the job up.
     """
     named = any(flag == "--runner" or flag.startswith("--runner=") for flag in flags)
     try:
         options = PipelineOptions(list(flags))
         pipeline = beam.Pipeline(options=options) if named else beam.Pipeline(FnApiRunner(), options=options)
+        _check_job_server(options.view_as(PortableOptions).job_endpoint)
     except (ValueError, SystemExit, ImportError) as error:
         raise ConfigError(f"Beam refuses the runner flags {list(flags)}: {error}") from error
-    with _quiet_beam(), pipeline:
+    with _quiet_beam(), _translate_failures(flags) if named else nullcontext(), pipeline:
         yield pipeline
+
+
+def _check_job_server(endpoint: str | None) -> None:
+    """Refuse a job server that does not answer: Beam itself would wait for it without a word."""
+    if not endpoint or endpoint == "embed":
+        return
+    host, _, port = endpoint.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"no job server answers at --job_endpoint={endpoint} ({error}); start one, or give HOST:PORT of another"
+        ) from error
+
+
+@contextmanager
+def _translate_failures(flags: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except SystemExit as error:  # Beam's parser has printed what it misses
+        raise ConfigError(f"Beam refuses the runner flags {list(flags)}") from error
+    except (RuntimeError, ValueError, OSError, RpcError) as error:
+        raise EngineError(f"the engine of {' '.join(flags)} did not finish the job: {error}") from error
 
 
 @contextmanager

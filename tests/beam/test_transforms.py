@@ -23,7 +23,7 @@ from recsys_cg.config import DatasetConfig, InteractionsConfig
 from recsys_cg.data.blocks import Block, empty_rejects, rejects_of
 from recsys_cg.data.interactions import shard_of
 from recsys_cg.data.sources import list_files, plan_reads
-from recsys_cg.errors import ConfigError, SourceError, TooManyRejectsError
+from recsys_cg.errors import ConfigError, EngineError, SourceError, TooManyRejectsError
 
 
 def _block() -> Block:
@@ -128,3 +128,24 @@ def test_tallies_add_up_in_any_order() -> None:
 def test_a_runner_that_does_not_exist_is_an_error_of_the_configuration() -> None:
     with pytest.raises(ConfigError, match="NoSuchRunner"), open_pipeline(["--runner=NoSuchRunner"]):
         pass
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:1", "localhost"])
+def test_a_job_server_that_does_not_answer_is_said_at_once(endpoint: str) -> None:
+    flags = ["--runner=PortableRunner", f"--job_endpoint={endpoint}"]
+    with pytest.raises(ConfigError, match=f"no job server answers at --job_endpoint={endpoint} "), open_pipeline(flags):
+        pass
+
+
+def test_an_engine_that_cannot_be_started_is_an_error_of_the_engine(tmp_path: Path) -> None:
+    flags = ["--runner=FlinkRunner", f"--flink_job_server_jar={tmp_path / 'none.jar'}"]
+    with pytest.raises(EngineError, match=r"none\.jar"), open_pipeline(flags) as pipeline:
+        _ = pipeline | Create([1])
+
+
+def test_a_value_that_beam_refuses_when_the_job_starts_is_an_error_of_the_configuration() -> None:
+    with (
+        pytest.raises(ConfigError, match="flink_version=9"),
+        open_pipeline(["--runner=FlinkRunner", "--flink_version=9"]) as pipeline,
+    ):
+        _ = pipeline | Create([1])
