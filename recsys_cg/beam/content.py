@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from recsys_cg.artifacts import write_text_atomically
 from recsys_cg.beam.failures import Failures
 from recsys_cg.beam.interactions import REJECTS, TALLY, shard_directory
+from recsys_cg.beam.parts import SCRATCH, write_whole
 from recsys_cg.beam.tallies import tally
 from recsys_cg.config import Config, ItemsConfig
 from recsys_cg.data.blocks import Block
@@ -121,7 +122,7 @@ class AssembleItems(beam.DoFn):
     def _assemble(
         self, counts: list[pa.Table], catalogue: pa.Table, windows: Windows, shards: list[int]
     ) -> Iterator[Mapping[str, Any]]:
-        scratch = self._directory / ".scratch"
+        scratch = self._directory / SCRATCH
         config = self._config
         events = _event_names(config.interactions.event_weights, scratch, shards)
         items, features = assemble_items(
@@ -132,13 +133,19 @@ class AssembleItems(beam.DoFn):
             validation_from_us=windows.validation_from_us,
             fitted=self._features,
         )
-        pq.write_table(items, self._directory / DatasetFiles.ITEMS, compression="zstd")
+        with write_whole(self._directory / DatasetFiles.ITEMS, scratch) as file:
+            pq.write_table(items, file, compression="zstd")
         write_text_atomically(self._directory / DatasetFiles.FEATURES, features.to_json() + "\n")
         ids = items.select(["item_id"])
-        with pa.OSFile(str(scratch / "item_ids.arrow"), "wb") as file, pa.ipc.new_file(file, ids.schema) as writer:
-            writer.write_table(ids)
+        with write_whole(scratch / "item_ids.arrow", scratch) as path:
+            _write_arrow(ids, path)
         write_text_atomically(scratch / "assembled.json", json.dumps({"events": events}, ensure_ascii=False))
         yield {"events": events}
+
+
+def _write_arrow(table: pa.Table, path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
 
 
 def read_item_ids(scratch: Path) -> pa.Array:

@@ -27,6 +27,7 @@ from recsys_cg.beam.failures import Failures
 from recsys_cg.beam.histories import WriteHistories
 from recsys_cg.beam.impressions import CleanImpressions, WriteImpressions
 from recsys_cg.beam.interactions import REJECTS, TALLY, BuildShards, CleanInteractions, shard_directory
+from recsys_cg.beam.parts import SCRATCH
 from recsys_cg.beam.planning import Plan, plan_job
 from recsys_cg.beam.reading import ReadBlocks, WriteRejects
 from recsys_cg.beam.runner import open_pipeline
@@ -68,7 +69,7 @@ def build_dataset(
         EnvironmentMismatchError: a package for the source is not installed.
     """
     plan = plan_job(config)
-    scratch = directory / ".scratch"
+    scratch = directory / SCRATCH
     scratch.mkdir()
     failures = Failures(scratch / "failures")
     try:
@@ -128,7 +129,7 @@ class _Job:
     ) -> None:
         self._config, self._directory, self._plan, self._failures = config, directory, plan, failures
         self._features = features
-        self._scratch = directory / ".scratch"
+        self._scratch = directory / SCRATCH
 
     def attach(self, pipeline: beam.Pipeline) -> None:
         """Attach the whole job."""

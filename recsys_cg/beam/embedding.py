@@ -15,6 +15,7 @@ import pyarrow as pa
 from apache_beam.utils.shared import Shared
 
 from recsys_cg.beam.failures import Failures
+from recsys_cg.beam.parts import write_whole
 from recsys_cg.beam.runner import open_pipeline
 from recsys_cg.errors import DataError
 
@@ -98,9 +99,8 @@ class _EmbedBlock(beam.DoFn):
         table = pa.ipc.open_file(pa.memory_map(str(self._folder / "items.arrow"))).read_all()
         vectors, history = _encode(self._encoder, table.slice(start, end - start))
         for name, values in (("vectors", vectors), ("history", history)):
-            temporary = self._folder / f".{name}-{start}-{id(self)}.npy"
-            np.save(temporary, values)
-            temporary.replace(self._folder / f"{name}-{start}.npy")
+            with write_whole(self._folder / f"{name}-{start}.npy", self._folder) as path, path.open("wb") as file:
+                np.save(file, values)
         yield from ()
 
 

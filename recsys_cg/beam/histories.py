@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from recsys_cg.beam.content import read_item_ids
 from recsys_cg.beam.failures import Failures
 from recsys_cg.beam.interactions import shard_directory
-from recsys_cg.beam.parts import PARQUET, part_path
+from recsys_cg.beam.parts import PARQUET, SCRATCH, part_path, write_part
 from recsys_cg.beam.tallies import tally
 from recsys_cg.config import Config
 from recsys_cg.data.impressions import exposures_of
@@ -34,7 +34,7 @@ class WriteHistories(beam.DoFn):
 
     def __init__(self, config: Config, directory: Path, failures: Failures) -> None:
         self._config, self._directory, self._failures = config, directory, failures
-        self._scratch = directory / ".scratch"
+        self._scratch = directory / SCRATCH
 
     def process(
         self,
@@ -60,7 +60,8 @@ class WriteHistories(beam.DoFn):
         )
         timeline = self._timeline(shard, assembled["events"])
         sequences = training_sequences(timeline, is_training)
-        pq.write_table(sequences, part_path(self._directory, DatasetFiles.SEQUENCES, number), **PARQUET)
+        with write_part(self._directory, DatasetFiles.SEQUENCES, number) as file:
+            pq.write_table(sequences, file, **PARQUET)
         if self._config.serving.histories:
             self._write_histories(timeline, number)
         counts = {"train_events": _values(sequences.column("item_rows"))}
@@ -85,8 +86,8 @@ class WriteHistories(beam.DoFn):
     def _write_histories(self, timeline: Timeline, number: int) -> None:
         """Write all that is known of each user, whatever the window: what the service will answer from."""
         everything = training_sequences(timeline, np.ones(len(timeline.user), dtype=np.bool_))
-        path = part_path(self._directory, DatasetFiles.HISTORIES, number)
-        pq.write_table(everything, path, **PARQUET)
+        with write_part(self._directory, DatasetFiles.HISTORIES, number) as file:
+            pq.write_table(everything, file, **PARQUET)
 
     def _exposures(self, timeline: Timeline, number: int) -> pa.Table | None:
         if self._config.impressions is None:
@@ -97,13 +98,13 @@ class WriteHistories(beam.DoFn):
     def _write_queries(
         self, timeline: Timeline, exposures: pa.Table | None, number: int, split: str, span: tuple[int, int]
     ) -> int:
-        path = part_path(self._directory, f"{DatasetFiles.QUERIES}/{split}", number)
         dataset = self._config.dataset
         schema = queries_schema
         for column in exposures.schema if exposures is not None else ():
             schema = schema.append(pa.field(f"target_{column.name}", pa.list_(column.type)))
         count = 0
-        with pq.ParquetWriter(path, schema, **PARQUET) as writer:
+        part = write_part(self._directory, f"{DatasetFiles.QUERIES}/{split}", number)
+        with part as file, pq.ParquetWriter(file, schema, **PARQUET) as writer:
             tables = evaluation_queries(
                 timeline, *span, targets=dataset.targets, max_history=dataset.max_history, exposures=exposures
             )

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from recsys_cg.beam.content import read_item_ids
 from recsys_cg.beam.failures import Failures
 from recsys_cg.beam.interactions import REJECTS, TALLY
-from recsys_cg.beam.parts import PARQUET, part_path
+from recsys_cg.beam.parts import PARQUET, SCRATCH, write_part
 from recsys_cg.beam.spill import read_spilled
 from recsys_cg.beam.tallies import tally
 from recsys_cg.config import ImpressionsConfig
@@ -54,7 +54,8 @@ class WriteImpressions(beam.DoFn):
             yield from self._failures.guard(lambda: self._write(*keyed))
 
     def _write(self, number: int, paths: Iterable[str]) -> Iterator[Any]:
-        ids = read_item_ids(self._directory / ".scratch")
+        ids = read_item_ids(self._directory / SCRATCH)
         merged, left_out = merge_impressions(read_spilled(paths), ids, self._most)
-        pq.write_table(merged, part_path(self._directory, DatasetFiles.IMPRESSIONS, number), **PARQUET)
+        with write_part(self._directory, DatasetFiles.IMPRESSIONS, number) as file:
+            pq.write_table(merged, file, **PARQUET)
         yield tally(filtered=left_out, kept=merged.num_rows)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from recsys_cg.beam.failures import Failures
+from recsys_cg.beam.parts import write_directory_whole
 from recsys_cg.beam.spill import GroupByUser, read_spilled
 from recsys_cg.beam.tallies import tally
 from recsys_cg.config import DatasetConfig, InteractionsConfig
@@ -73,7 +74,8 @@ class _BuildOne(beam.DoFn):
             dedupe=self._dataset.dedupe,
             weights=self._weights,
         )
-        shard.save(shard_directory(self._scratch, number))
+        with write_directory_whole(shard_directory(self._scratch, number), self._scratch) as folder:
+            shard.save(folder)
         yield beam.pvalue.TaggedOutput(TALLY, tally(filtered=left_out, users=len(np.unique(shard.user))))
         yield number
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recsys_cg.beam.failures import Failures
+from recsys_cg.beam.parts import write_whole
 from recsys_cg.data.blocks import Block
 from recsys_cg.data.sources import Read, read_blocks
 
@@ -63,7 +64,6 @@ class WriteRejects(beam.DoFn):
         first = f"{rejects.column('source')[0]}|{rejects.column('row')[0]}|{rejects.column('reason')[0]}"
         name = hashlib.sha256(first.encode()).hexdigest()[:24]
         self._directory.mkdir(parents=True, exist_ok=True)
-        temporary = self._directory / f".{name}-{id(self)}"
-        pq.write_table(rejects, temporary)
-        temporary.replace(self._directory / f"{name}.parquet")
+        with write_whole(self._directory / f"{name}.parquet", self._directory) as path:
+            pq.write_table(rejects, path)
         yield from ()

@@ -11,7 +11,18 @@ from .servers import free_port, serve
 
 pytestmark = [pytest.mark.flink, pytest.mark.slow]
 
-_OPENED = "lang lang.reflect net io nio text time util util.concurrent util.concurrent.atomic".split()
+_OPENED = [
+    "lang",
+    "lang.reflect",
+    "net",
+    "io",
+    "nio",
+    "text",
+    "time",
+    "util",
+    "util.concurrent",
+    "util.concurrent.atomic",
+]
 
 
 @pytest.fixture(scope="module")
