@@ -75,6 +75,7 @@ def test_extreme_histories_give_finite_unit_vectors(trained: Trained) -> None:
         np.testing.assert_allclose(np.linalg.norm(encoded, axis=1), 1.0, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["recency", "mean"])
 def test_the_other_encoders_export_equal_to_its_training_graph(tmp_path: Path, encoder: str) -> None:
     tower = QueryTower(ModelConfig(dim=8, query_encoder=encoder), events=2, max_length=40)

@@ -157,6 +157,7 @@ def test_a_collapsing_model_is_stopped(dataset: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "encoder" / EncoderFiles.CONTRACT).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_litert")
 def test_without_validation_queries_the_last_epoch_is_kept(tmp_path: Path) -> None:
     events = make_events(30)
