@@ -67,8 +67,10 @@ class Child:
     def close(self) -> None:
         """Let the process end."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait()
+        self._process.stdout.close()
 
 
 def _one_thread() -> dict[str, str]:
@@ -89,7 +91,16 @@ def build(name: str, folder: Path) -> dict[str, Any]:
 def measure(names: list[str], folder: Path, rounds: int) -> dict[str, Any]:
     """Build, tune and time all systems over the data in ``folder``."""
     costs = {name: build(name, folder) for name in names}
-    children = {name: Child(name, folder) for name in names}
+    children: dict[str, Child] = {}
+    try:
+        children.update((name, Child(name, folder)) for name in names)
+        return {"costs": costs, **_time_all(children, rounds)}
+    finally:
+        for child in children.values():
+            child.close()
+
+
+def _time_all(children: dict[str, Child], rounds: int) -> dict[str, Any]:
     tuned: dict[str, dict[float, Any]] = defaultdict(dict)
     for name, child in children.items():
         for target in TARGETS:
@@ -110,9 +121,7 @@ def measure(names: list[str], folder: Path, rounds: int) -> dict[str, Any]:
         for target in (0.95, 0.99)
     }
     resident = {name: child.loaded["resident_mb"] for name, child in children.items()}
-    for child in children.values():
-        child.close()
-    return {"costs": costs, "tuned": tuned, "speeds": speeds, "layers": layers, "resident_mb": resident}
+    return {"tuned": tuned, "speeds": speeds, "layers": layers, "resident_mb": resident}
 
 
 def make_figures(size: int, measured: dict[str, Any]) -> list[Figure]:
