@@ -38,6 +38,14 @@ class Catalogue:
         """Number of items."""
         return len(self.counts)
 
+    @property
+    def id_rows(self) -> NDArray[np.int32]:
+        """Row of each item in the id table, int32 [items]: from 1 in the order of the items, 0 for an item without a
+        training event, whose own id nothing could teach; it is known by its content, as a later newcomer is.
+        """
+        is_known = self.counts > 0
+        return np.where(is_known, np.cumsum(is_known), 0).astype(np.int32)
+
 
 def load_catalogue(data: Dataset) -> Catalogue:
     """Read the item table: counts, content and identities.

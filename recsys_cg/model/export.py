@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from recsys_cg.model.features import ContentFeature, column_name, is_embedded
@@ -80,11 +81,13 @@ def write_item_tables(directory: Path, items: pa.Table, features_json: str) -> N
 
     Args:
         directory: of the encoder.
-        items: the dataset's item table; row r has id_row r + 1.
+        items: the dataset's item table. The ids are those of the items with a training event, in its order: row r
+            of ids.parquet has id_row r + 1, and every other item is embedded as an unknown one.
         features_json: the dataset's features.json.
     """
     (directory / EncoderFiles.ITEM_IDS).parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(items.select(["item_id"]), directory / EncoderFiles.ITEM_IDS)
+    learnt = items.filter(pc.greater(items["train_count"], 0))
+    pq.write_table(learnt.select(["item_id"]), directory / EncoderFiles.ITEM_IDS)
     pq.write_table(items.select(["item_id", "train_count", "q"]), directory / EncoderFiles.SAMPLING)
     (directory / EncoderFiles.FEATURES).write_text(features_json, encoding="utf-8")
 

@@ -60,7 +60,7 @@ class ItemEncoder:
         """Embed items.
 
         Args:
-            ids: item_id of each item; an id that training did not know is embedded by its content alone.
+            ids: item_id of each item; one that training never met is embedded by its content alone.
             content: columns ``f_<name>``, as `FeatureSet.encode` gives them, row for row with ``ids``.
 
         Returns:

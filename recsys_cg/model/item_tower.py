@@ -19,7 +19,7 @@ class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
     A list of entries contributes the sum of its embeddings over the square root of their number, so that a long list
     does not drown a short one; floats contribute a linear map. Row 0 of the id table stands for every unknown item:
     training looks it up in place of the own id in ``id_dropout`` of the cases, so it is learned as the id of an item
-    of which only the content is known.
+    of which only the content is known: one that training never met, be it in the catalogue already or not.
 
     Args:
         config: dim and id_dropout.
@@ -46,7 +46,7 @@ class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         """Embed items, not normalised.
 
         Args:
-            id_row: int32 [n], 0 for an unknown item, r + 1 for the item of row r.
+            id_row: int32 [n], 0 for an unknown item, 1 .. items for those with an own id.
             content: ``f_<name>`` -> int32 [n, max_values] or float32 [n, width].
             seed: int32 [2] for id dropout; None: keep every id.
 

@@ -96,9 +96,11 @@ class CorrectedRetrieval(tfrs.tasks.Retrieval):  # type: ignore[misc, unused-ign
         Queries come uniformly from the events, so no correction is due. A query is no negative of an item that it
         has as its own positive, nor, where histories are looked at, of any item of its own user.
         """
-        others = Exclusions(positive=exclusions.positive, candidate=exclusions.positive)
+        owner = own_queries = None
         if exclusions.owner is not None:
-            others = Exclusions(exclusions.owner, exclusions.owner)
+            owner = exclusions.owner
+            own_queries = tf.equal(tf.range(tf.shape(exclusions.owned)[0])[:, None], owner[None, :])
+        others = Exclusions(exclusions.positive, exclusions.positive, owner, own_queries)
         offset = tf.where(weights > 0, 0.0, EXCLUDED)
         negatives = masked_logsumexp(positives, scaled, offset, others, chunk=self._chunk)
         return softmax_loss(tf.reduce_sum(scaled * positives, axis=1), negatives)

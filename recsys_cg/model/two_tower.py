@@ -57,8 +57,9 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         self.items = catalogue.items
         self._content = {name: tf.constant(array) for name, array in catalogue.content.items()}
         self._identity = tf.constant(catalogue.identity)
+        self._id_rows = tf.constant(catalogue.id_rows)
         policy = keras.mixed_precision.Policy("mixed_bfloat16" if training.mixed_precision else "float32")
-        self.item_tower = ItemTower(config, features=catalogue.features, items=catalogue.items)
+        self.item_tower = ItemTower(config, features=catalogue.features, items=int(catalogue.id_rows.max()))
         self.query_tower = QueryTower(config, events=events, max_length=max_length, dtype=policy)
         self.task = CorrectedRetrieval(config, chunk=training.softmax_chunk)
         self.sources = Sources(config, catalogue.counts)
@@ -127,7 +128,7 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         """Embed each distinct row once: ([distinct, dim], place of each row among them)."""
         distinct, place = tf.unique(rows)
         content = {name: tf.gather(table, distinct) for name, table in self._content.items()}
-        return self.item_tower(distinct + 1, content, seed=seed), place
+        return self.item_tower(tf.gather(self._id_rows, distinct), content, seed=seed), place
 
     def _candidates(self, inputs: Mapping[str, Any], draws: Sequence[Draw], fresh: Any) -> Candidates:
         """Put the candidate set together; ``fresh`` are the vectors of the draws that bring none, in order."""
@@ -160,7 +161,7 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
 
     def _encode_rows(self, rows: Any) -> tuple[Any, Any]:
         content = {name: tf.gather(table, rows) for name, table in self._content.items()}
-        return self.item_tower.vectors(rows + 1, content)
+        return self.item_tower.vectors(tf.gather(self._id_rows, rows), content)
 
     def encode_histories(self, inputs: Mapping[str, Any]) -> Any:
         """Encode ``history``, ``gap_s``, ``event``, ``length`` as `QueryTower.encode_last`: float32 [queries, dim]."""

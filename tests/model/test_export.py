@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from ai_edge_litert.interpreter import Interpreter
@@ -182,6 +183,28 @@ def test_a_directory_without_item_tower_is_named(tmp_path: Path) -> None:
         ItemEncoder.open(tmp_path)
 
 
-def test_ids_stand_in_the_order_of_id_rows(trained: Trained) -> None:
+def test_items_that_training_met_have_ids_of_their_own_in_the_order_of_the_items(trained: Trained) -> None:
+    items = Dataset.open(trained.dataset).items.select(["item_id", "train_count"]).to_pylist()
     ids = pq.read_table(trained.directory / EncoderFiles.ITEM_IDS)["item_id"].to_pylist()
-    assert ids == Dataset.open(trained.dataset).items["item_id"].to_pylist()
+    assert ids == [item["item_id"] for item in items if item["train_count"] > 0]
+    assert "item-79" not in ids
+
+
+def test_an_item_that_training_never_met_is_embedded_as_a_newcomer_of_its_content(trained: Trained) -> None:
+    items = Dataset.open(trained.dataset).items
+    never = items.filter(pc.equal(items["train_count"], 0))
+    assert "item-79" in never["item_id"].to_pylist()
+    encoder = ItemEncoder.open(trained.directory)
+    listed, unheard = (encoder.encode(ids, never) for ids in (never["item_id"], ["new"] * len(never)))
+    np.testing.assert_array_equal(listed[0], unheard[0])
+    np.testing.assert_array_equal(listed[1], unheard[1])
+
+
+def test_training_too_knows_an_item_without_events_by_its_content(trained: Trained) -> None:
+    catalogue = load_catalogue(Dataset.open(trained.dataset))
+    never = np.flatnonzero(catalogue.counts == 0)
+    network = TwoTower(ModelConfig(dim=8), TrainingConfig(), catalogue, events=2, max_length=12, seed=1)
+    content = {name: tf.constant(array[never]) for name, array in catalogue.content.items()}
+    by_content = network.item_tower(tf.zeros(len(never), tf.int32), content).numpy()
+    np.testing.assert_allclose(network.encode_items()[1][never], by_content, atol=1e-6)
+    assert network.item_tower.id_table.shape[0] == 1 + (catalogue.counts > 0).sum()

@@ -138,6 +138,24 @@ def test_gradient_equals_central_differences(loss: str, form: str, transcription
         np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-3, atol=2e-5)
 
 
+def test_queries_of_one_user_or_one_positive_are_no_negatives_of_an_item() -> None:
+    owners = np.array([0, 0, 1, 1, 2])
+    whole = candidates_of(floats(C))
+    held = Exclusions(
+        tf.constant(POSITIVE_IDS),
+        tf.constant(CANDIDATE_IDS),
+        tf.constant(owners, tf.int32),
+        tf.zeros([3, CANDIDATES], tf.bool),
+    )
+    candidates = Candidates(whole.vectors, whole.valid, whole.log_expected, whole.log_expected_positive, held)
+    task = task_of("symmetric", "none")
+    computed = task.per_query(floats(Q), floats(P), candidates, floats(WEIGHTS)).numpy()
+    others = (POSITIVE_IDS[:, None] != POSITIVE_IDS[None, :]) & (owners[:, None] != owners[None, :]) & (WEIGHTS > 0)
+    powers = np.exp(P @ Q.T / TEMPERATURE)
+    back = -np.log(np.diag(powers) / (np.diag(powers) + (powers * others).sum(1)))
+    np.testing.assert_allclose(computed, 0.5 * (softmax(Q, P, C, "none") + back), rtol=2e-5)
+
+
 def test_the_mean_is_weighted_and_zero_weights_give_zero() -> None:
     task = task_of("softmax", "none")
     each = task.per_query(floats(Q), floats(P), candidates_of(floats(C)), floats(WEIGHTS)).numpy()
