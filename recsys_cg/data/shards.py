@@ -178,10 +178,12 @@ def _decode_where_mixed(tables: Sequence[pa.Table]) -> Sequence[pa.Table]:
 def _encode(column: pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.int32]]:
     """Return the distinct strings, sorted, and each row's position among them."""
     encoded = column.combine_chunks() if column.num_chunks < 2 else column
-    encoded = encoded.dictionary_encode()
+    # Encoding strings gives all chunks one dictionary; unifying it again costs chunks times names.
+    is_encoded = pa.types.is_dictionary(encoded.type)
+    encoded = encoded if is_encoded else encoded.dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.unify_dictionaries()
-        names = encoded.chunk(0).dictionary
+        encoded = encoded.unify_dictionaries() if is_encoded else encoded
+        names = encoded.chunk(encoded.num_chunks - 1).dictionary
         codes = np.concatenate([np.asarray(chunk.indices) for chunk in encoded.chunks])
     else:
         names, codes = encoded.dictionary, np.asarray(encoded.indices)
