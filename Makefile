@@ -7,7 +7,7 @@ FLINK_JOB_SERVER ?= .cache/flink/job-server.jar
 PYTEST  := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-slow flink-test bench-data lock clean
+.PHONY: help setup demo check format test test-slow flink-test prism-test bench-data lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -39,11 +39,17 @@ test: setup ## the default suite, under 20 minutes on 2 cores
 	$(PYTEST)
 
 test-slow: setup ## the tests that take minutes
-	$(PYTEST) -m "slow and not flink" --timeout 1800
+	$(PYTEST) -m "slow and not flink and not prism" --timeout 1800
 
 flink-test: setup ## both Beam jobs on a real Flink, through Beam's job server (Java 17 and Maven)
 	PYTHON=$(BIN)/python tests/engines/fetch_flink.sh $(FLINK_JOB_SERVER)
 	FLINK_JOB_SERVER=$(FLINK_JOB_SERVER) $(PYTEST) -m flink --timeout 1800 tests/engines
+
+prism-test: setup .cache/prism/prism ## both Beam jobs on Prism, Beam's runner in Go (needs Go; built in minutes)
+	PRISM=.cache/prism/prism $(PYTEST) -m prism --timeout 1800 tests/engines
+
+.cache/prism/prism: | setup
+	GOBIN=$(CURDIR)/.cache/prism go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$$($(BIN)/python -c 'from importlib.metadata import version; print(version("apache-beam"))')
 
 bench-data: setup ## the dataset job against pandas and polars; QUICK=1 for a small version
 	$(BIN)/python -m tests.benchmarks.bench_data

@@ -48,6 +48,8 @@ class Projection:
         return sums[:, :16], sums[:, 16:]
 
 
+# Beam's pool of workers in the submitting process leaves the output of a worker that has ended to the collector.
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <_io.FileIO:pytest.PytestUnraisableExceptionWarning")
 class EngineContract:
     """Inherit in a module whose fixture ``engine`` gives the flags that choose the engine, without its workers'."""
 
