@@ -7,7 +7,7 @@ FLINK_JOB_SERVER ?= .cache/flink/job-server.jar
 PYTEST  := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-slow flink-test prism-test bench-data lock clean
+.PHONY: help setup demo check format test test-slow flink-test prism-test bench-data bench-index lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -53,6 +53,10 @@ prism-test: setup .cache/prism/prism ## both Beam jobs on Prism, Beam's runner i
 
 bench-data: setup ## the dataset job against pandas and polars; QUICK=1 for a small version
 	$(BIN)/python -m tests.benchmarks.bench_data
+
+bench-index: setup ## the index against faiss, hnswlib and usearch; QUICK=1 for a small version
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(BIN)/python -m tests.benchmarks.bench_index
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-annotate --no-header --generate-hashes pyproject.toml --output-file requirements.lock
