@@ -16,7 +16,7 @@ import platform
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -28,6 +28,7 @@ from recsys_cg.errors import (
     ArtifactError,
     ArtifactFormatError,
     ArtifactMissingError,
+    ConfigError,
     WorkdirBusyError,
 )
 
@@ -136,11 +137,16 @@ def write_text_atomically(path: Path, text: str) -> None:
     """Write ``text`` so that a reader of ``path`` sees either the old bytes or the new ones, also after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{_TEMPORARY}{path.name}-{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error  # the reader knows no temporary name
     _sync_directory(path.parent)
 
 
@@ -211,9 +217,19 @@ def read_manifest(directory: Path, *, kind: str | None = None) -> Manifest:
         manifest = Manifest(**raw)
     except TypeError as error:
         raise ArtifactCorruptError(f"{path} is damaged: {error}") from error
+    _check_fields(path, manifest)
     if kind is not None and manifest.kind != kind:
         raise ArtifactError(f"{directory} holds a {manifest.kind}, not a {kind}")
     return manifest
+
+
+def _check_fields(path: Path, manifest: Manifest) -> None:
+    for name in ("info", "files"):
+        if not isinstance(getattr(manifest, name), dict):
+            raise ArtifactCorruptError(f"{path} is damaged: its {name} is no object")
+    for name, entry in manifest.files.items():
+        if not isinstance(entry, dict) or not {"bytes", "sha256"} <= entry.keys():
+            raise ArtifactCorruptError(f"{path} is damaged: its entry of {name} has no bytes and sha256")
 
 
 def verify(directory: Path, *, kind: str | None = None) -> Manifest:
@@ -293,8 +309,12 @@ def lock_workdir(workdir: Path) -> Iterator[None]:
 
     Raises:
         WorkdirBusyError: another process holds it; the message names that process.
+        ConfigError: a file is where the directory should be.
     """
-    workdir.mkdir(parents=True, exist_ok=True)
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ConfigError(f"--workdir {workdir}: a file is in the way; choose another directory") from error
     path = workdir / ".lock"
     with path.open("a+", encoding="utf-8") as file:
         try:

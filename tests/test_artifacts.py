@@ -19,6 +19,7 @@ from recsys_cg.errors import (
     ArtifactError,
     ArtifactFormatError,
     ArtifactMissingError,
+    ConfigError,
     WorkdirBusyError,
 )
 
@@ -171,3 +172,26 @@ def test_sealing_records_the_seconds_it_was_given_and_a_utc_time(tmp_path: Path)
     assert (manifest.inputs, manifest.config, manifest.info) == ({"d": "1"}, {"c": 2}, {"n": 5})
     assert time.strptime(manifest.created, "%Y-%m-%dT%H:%M:%SZ")
     assert manifest.software["python"].startswith("3.")
+
+
+@pytest.mark.parametrize("change", [{"files": []}, {"files": {"a.txt": 3}}, {"files": {"a.txt": {}}}, {"info": None}])
+def test_a_manifest_with_fields_of_another_shape_is_damaged(tmp_path: Path, change: dict[str, object]) -> None:
+    artifacts.seal(tmp_path, kind="dataset", key="k")
+    path = tmp_path / artifacts.MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ArtifactCorruptError, match=r"manifest\.json is damaged"):
+        artifacts.verify(tmp_path)
+
+
+def test_a_text_that_cannot_be_put_in_place_leaves_nothing_and_names_the_place(tmp_path: Path) -> None:
+    (tmp_path / "page").mkdir()
+    with pytest.raises(OSError, match=r"/page'$"):
+        artifacts.write_text_atomically(tmp_path / "page", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["page"]
+
+
+def test_a_file_in_place_of_the_work_directory_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for workdir in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ConfigError, match=r"--workdir .*a file is in the way"), artifacts.lock_workdir(workdir):
+            pass

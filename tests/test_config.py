@@ -51,6 +51,19 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path: Path, extra: 
     [
         ("[model]\ndim = 'many'\n", r"model\.dim: .*valid integer.*'many'"),
         ("[model]\ndim = 1\n", r"model\.dim: .*greater than or equal to 2.*got 1"),
+        ("[model]\ndim = '16'\n", r"model\.dim: .*valid integer.*'16'"),
+        ("[training]\nepochs = true\n", r"training\.epochs: .*valid integer.*True"),
+        ("[training]\nmax_minutes = inf\n", r"training\.max_minutes: .*finite.*inf"),
+        ("time_zone = 'Mars/X'\n", r"interactions\.time_zone: no such time zone"),
+        ("user = 'item_id'\n", r"interactions: user and item name one column, 'item_id'"),
+        ("event = 'kind'\nevent_weights = {a = inf}\n", r"event_weights\.a: .*finite"),
+        ("event = 'kind'\nevent_weights = {a = 0, b = 0.0}\n", "event_weights are all 0"),
+        ("[impressions]\npath = 'i.csv'\ntime = 'user_id'\n", "impressions: user and time name one column"),
+        ("[dataset]\nvalidation_from = 5\ntest_from = 6\n", r"validation_from: a time is written as"),
+        (
+            "[evaluation]\nby = ['genre']\n",
+            "evaluation.by: 'genre' is no categorical feature of .items.; there is: none",
+        ),
         ("[model]\ndim = 10\nheads = 3\n", r"dim = 10 is not divisible by heads = 3"),
         ("[model]\ntemperature = 0.5\ntemperature_max = 0.2\n", r"temperature = 0\.5 is outside"),
         ("[model]\ntemperature = nan\n", r"model\.temperature"),
@@ -67,6 +80,12 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path: Path, extra: 
 def test_a_wrong_value_is_refused_naming_the_key(tmp_path: Path, extra: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         load_config(write(tmp_path, MINIMAL + extra))
+
+
+def test_a_byte_order_mark_before_the_file_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
+    assert load_config(path).interactions.path == str(tmp_path / "events.csv")
 
 
 def test_every_fault_is_listed_at_once(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from recsys_cg.beam.interactions import REJECTS, TALLY, shard_directory
 from recsys_cg.beam.parts import SCRATCH, write_whole
 from recsys_cg.beam.tallies import tally
 from recsys_cg.config import Config, ItemsConfig
-from recsys_cg.data.blocks import Block
+from recsys_cg.data.blocks import Block, naming_source
 from recsys_cg.data.catalogue import ID, clean_catalogue_block, empty_catalogue, merge_catalogue
 from recsys_cg.data.content import FeatureSet
 from recsys_cg.data.items import assemble_items, count_events, frequent_items, merge_item_counts
@@ -125,14 +125,15 @@ class AssembleItems(beam.DoFn):
         scratch = self._directory / SCRATCH
         config = self._config
         events = _event_names(config.interactions.event_weights, scratch, shards)
-        items, features = assemble_items(
-            merge_item_counts(counts),
-            catalogue,
-            config.items.features if config.items else [],
-            weights=config.interactions.event_weights,
-            validation_from_us=windows.validation_from_us,
-            fitted=self._features,
-        )
+        with naming_source(config.items.path if config.items else config.interactions.path):
+            items, features = assemble_items(
+                merge_item_counts(counts),
+                catalogue,
+                config.items.features if config.items else [],
+                weights=config.interactions.event_weights,
+                validation_from_us=windows.validation_from_us,
+                fitted=self._features,
+            )
         with write_whole(self._directory / DatasetFiles.ITEMS, scratch) as file:
             pq.write_table(items, file, compression="zstd")
         write_text_atomically(self._directory / DatasetFiles.FEATURES, features.to_json() + "\n")

@@ -37,14 +37,15 @@ def releases(
     from recsys_cg.workflow.publish import list_releases
 
     rows = list_releases(path)
-    lines = [_release_line(row) for row in rows] or ["no release is published yet"]
+    lines = [_release_line(row) for row in rows] or [f"{path}: no release is published yet"]
     print_result({"releases": rows}, as_json=as_json, text="\n".join(lines))
 
 
 def _release_line(row: dict[str, Any]) -> str:
     figures = "  ".join(f"{name} {value:.4f}" for name, value in row["figures"].items() if value is not None)
     marks = " ".join(mark for mark in ("current", "pinned") if row.get(mark))
-    return f"{row['name']}  {row['created']}  {figures}  {marks}".rstrip()
+    fault = f"cannot be used: {row['fault']}" if row.get("fault") else ""
+    return "  ".join(part for part in (row["name"], row["created"], figures, marks, fault) if part)
 
 
 def pin(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Literal, Self
+from itertools import combinations
+from typing import Annotated, Literal, Self, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from recsys_cg.config.section import Fraction, Positive, Section
 
@@ -20,6 +23,8 @@ __all__ = [
     "TimeUnit",
 ]
 
+_Section = TypeVar("_Section", bound=Section)
+
 TimeUnit = Literal["s", "ms", "us", "ns", "iso8601"]
 SourceFormat = Literal["auto", "csv", "tsv", "jsonl", "parquet", "avro", "recbole"]
 
@@ -30,7 +35,31 @@ def _check_instant(value: datetime) -> datetime:
     return value.astimezone(UTC)
 
 
-Instant = Annotated[datetime, AfterValidator(_check_instant)]
+def _refuse_numbers(value: object) -> object:
+    if isinstance(value, int | float):
+        raise ValueError("a time is written as e.g. 2026-01-31T00:00:00Z")
+    return value
+
+
+def _check_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError("no such time zone; write e.g. 'UTC' or 'Europe/London'") from error
+    return name
+
+
+Instant = Annotated[datetime, Field(strict=False), BeforeValidator(_refuse_numbers), AfterValidator(_check_instant)]
+Zone = Annotated[str, AfterValidator(_check_zone)]
+
+
+def _check_columns_differ(section: _Section, keys: Sequence[str]) -> _Section:
+    """Refuse one column under two of ``keys``: one of them is a slip."""
+    for first, second in combinations(keys, 2):
+        column = getattr(section, first)
+        if column is not None and column == getattr(section, second):
+            raise ValueError(f"{first} and {second} name one column, {column!r}")
+    return section
 
 
 class ProjectConfig(Section):
@@ -49,7 +78,7 @@ class InteractionsConfig(Section):
     item: str = Field("item_id", description="column of the item's identifier")
     time: str = Field("timestamp", description="column of the time")
     time_unit: TimeUnit = "s"
-    time_zone: str = Field("UTC", description="zone of ISO 8601 times that carry none")
+    time_zone: Zone = Field("UTC", description="zone of ISO 8601 times that carry none")
     event: str | None = Field(None, description="column of the event type")
     event_weights: dict[str, Annotated[float, Field(ge=0.0)]] = Field(
         default_factory=dict, description="event type -> weight; other types are filtered out; empty: all weigh 1"
@@ -60,7 +89,13 @@ class InteractionsConfig(Section):
     def _events_need_a_column(self) -> Self:
         if self.event_weights and self.event is None:
             raise ValueError("event_weights needs event, the column that holds the event type")
+        if self.event_weights and not any(self.event_weights.values()):
+            raise ValueError("event_weights are all 0: nothing would be learned from any event")
         return self
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Self:
+        return _check_columns_differ(self, ("user", "item", "time", "event"))
 
 
 class FeatureConfig(Section):
@@ -99,7 +134,7 @@ class ItemsConfig(Section):
     available_from: str | None = Field(None, description="column of the time from which an item may be retrieved")
     available_until: str | None = Field(None, description="column of the time from which it may not")
     time_unit: TimeUnit = "s"
-    time_zone: str = "UTC"
+    time_zone: Zone = "UTC"
     features: list[FeatureConfig] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -120,11 +155,15 @@ class ImpressionsConfig(Section):
     item: str = "item_id"
     time: str = "timestamp"
     time_unit: TimeUnit = "s"
-    time_zone: str = "UTC"
+    time_zone: Zone = "UTC"
     position: str | None = None
     policy: str | None = None
     propensity: str | None = Field(None, description="column of the probability of being shown")
     random: str | None = Field(None, description="column that marks uniformly random exposure")
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Self:
+        return _check_columns_differ(self, ("user", "item", "time"))
 
 
 class DatasetConfig(Section):

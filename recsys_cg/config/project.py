@@ -41,6 +41,12 @@ class Config(Section):
         baseline = self.gates.beat_baseline
         if baseline is not None and baseline not in self.evaluation.baselines:
             raise ValueError(f"gates.beat_baseline = {baseline!r} is not one of evaluation.baselines")
+        features = self.items.features if self.items else []
+        offered = [feature.name for feature in features if feature.kind == "categorical"]
+        for name in self.evaluation.by:
+            if name not in offered:
+                known = ", ".join(offered) or "none"
+                raise ValueError(f"evaluation.by: {name!r} is no categorical feature of [items]; there is: {known}")
         if self.evaluation.primary_k > self.serving.max_k:
             raise ValueError("evaluation.primary_k is above serving.max_k: the service could not answer it")
         return self
@@ -65,13 +71,15 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         UnknownKeyError: a key that no section knows; the nearest existing name is given.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file; `recsys-cg init` writes one for your data") from error
     except IsADirectoryError as error:
         raise ConfigError(f"{path}: is a directory, not a project file") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: cannot be read: it is not UTF-8 ({error.reason} at byte {error.start})") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     for override in overrides:

@@ -13,6 +13,6 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 class Section(BaseModel):
-    """A frozen section that refuses unknown keys."""
+    """A frozen section that refuses unknown keys, values of another type (``"16"`` or ``true`` for 16), NaN and inf."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -14,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from recsys_cg.errors import SourceError
 from recsys_cg.schema import rejects_schema
 
-__all__ = ["Block", "empty_rejects", "merge_counts", "reject_rows", "rejects_of"]
+__all__ = ["Block", "empty_rejects", "merge_counts", "naming_source", "reject_rows", "rejects_of"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,15 @@ class Block:
     def rows(self) -> int:
         """Rows that this block stands for: those read and those refused while reading."""
         return int(self.table.num_rows + self.rejects.num_rows)
+
+
+@contextmanager
+def naming_source(source: str) -> Iterator[None]:
+    """Put ``source`` before the message of a `SourceError` that the block raises about one of its columns."""
+    try:
+        yield
+    except SourceError as error:
+        raise SourceError(f"{source}: {error}") from error
 
 
 def empty_rejects() -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recsys_cg.config import FeatureConfig, ItemsConfig
-from recsys_cg.data.blocks import Block, reject_rows
+from recsys_cg.data.blocks import Block, naming_source, reject_rows
 from recsys_cg.data.identifiers import to_strings
 from recsys_cg.data.times import parse_times
 from recsys_cg.data.values import dense_rows
@@ -51,8 +51,13 @@ def clean_catalogue_block(block: Block, config: ItemsConfig) -> CleanCatalogue:
     ``bad_vector`` (a dense feature of another length, or not finite).
 
     Raises:
-        SourceError: an identifier column is nested or no UTF-8.
+        SourceError: a column is nested or no UTF-8, or cannot be what its feature says; the message names the file.
     """
+    with naming_source(block.source):
+        return _clean(block, config)
+
+
+def _clean(block: Block, config: ItemsConfig) -> CleanCatalogue:
     table = block.table
     ids = to_strings(table.column(config.item), config.item)
     count = table.num_rows

@@ -101,7 +101,8 @@ class Feature:
 
     def _encode_numeric(self, values: npt.NDArray[np.float64]) -> pa.Array:
         missing = np.isnan(values)
-        scaled = np.clip((np.where(missing, self.centre, values) - self.centre) / self.scale, -_CLIP, _CLIP)
+        with np.errstate(over="ignore"):  # what overflows is clipped
+            scaled = np.clip((np.where(missing, self.centre, values) - self.centre) / self.scale, -_CLIP, _CLIP)
         both = np.stack([scaled, missing], axis=1).astype(np.float32)
         return pa.FixedSizeListArray.from_arrays(pa.array(both.reshape(-1)), 2)
 
@@ -151,8 +152,9 @@ def _fit_scale(values: npt.NDArray[np.float64]) -> tuple[float, float]:
     present = values[~np.isnan(values)]
     if not len(present):
         return 0.0, 1.0
-    low, centre, high = np.quantile(present, [0.25, 0.5, 0.75])
-    spread = float(high - low) or float(np.std(present))
+    with np.errstate(over="ignore", invalid="ignore"):  # numbers near the largest float have no finite spread
+        low, centre, high = np.quantile(present, [0.25, 0.5, 0.75])
+        spread = float(high - low) or float(np.std(present))
     return float(centre), spread if np.isfinite(spread) and spread > 0 else 1.0
 
 

@@ -22,6 +22,12 @@ __all__ = ["read_delimited", "read_header"]
 _BLOCK_BYTES: Final = 4 << 20
 _TYPED: Final = re.compile(r"^(.*):(token|token_seq|float|float_seq)$")
 _LONGEST_SHOWN: Final = 2_000
+_MAGIC: Final = {
+    b"\x1f\x8b": "its bytes are those of a gzip file: name it .gz",
+    b"\x28\xb5\x2f\xfd": "its bytes are those of a zstd file: name it .zst",
+    b"PAR1": 'its bytes are those of a Parquet file: format = "parquet"',
+    b"PK\x03\x04": "its bytes are those of a zip archive: unpack it",
+}
 
 
 class _Watched:
@@ -66,12 +72,24 @@ def _translate(file: SourceFile) -> Iterator[None]:
         message = str(error)
         if "Truncated compressed stream" in message:
             message = "the compressed file ends in the middle; it was cut when it was copied or written"
+        elif "decompress failed" in message or "inflate failed" in message:
+            message = f"the compressed file is damaged, or not compressed at all ({message})"
         elif isinstance(error, UnicodeDecodeError) or "invalid UTF8" in message:
             message = error.reason if isinstance(error, UnicodeDecodeError) else message
-            message = f"the text is not UTF-8 ({message}); convert it first, e.g. with iconv"
+            message = f"the text is not UTF-8 ({message}); convert it first, e.g. with iconv{_known_bytes(file)}"
         elif "Empty CSV" in message:
             message = "the file is empty"
         raise SourceError(f"{file.path}: {message}") from error
+
+
+def _known_bytes(file: SourceFile) -> str:
+    """Say what the bytes look like when they are no text at all."""
+    with open_bytes(file) as stream:
+        start = bytes(stream.read(4))
+    for magic, advice in _MAGIC.items():
+        if start.startswith(magic):
+            return f"; {advice}"
+    return ""
 
 
 def _stream(file: SourceFile) -> _Watched:

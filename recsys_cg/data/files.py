@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -12,7 +14,7 @@ from urllib.parse import unquote
 import fsspec
 import pyarrow as pa
 
-from recsys_cg.errors import EnvironmentMismatchError, SourceError
+from recsys_cg.errors import EnvironmentMismatchError, RecsysError, SourceError
 
 __all__ = ["SourceFile", "fingerprint", "list_files", "open_bytes"]
 
@@ -68,17 +70,18 @@ def list_files(path: str, format: str = "auto") -> list[SourceFile]:  # noqa: A0
         EnvironmentMismatchError: the package for the URL's protocol is not installed.
     """
     filesystem, root, protocol = _filesystem(path)
-    names, base = _expand(filesystem, root, path)
+    with _translate_storage(path):
+        names, base = _expand(filesystem, root, path)
+        sizes = [int(filesystem.size(name) or 0) for name in names]
     is_one = names == [root]
     files = []
-    for name in names:
+    for name, size in zip(names, sizes, strict=True):
         kind, compression = _sniff(name, format)
         if kind is None:
             if is_one or base is None:
                 raise SourceError(f"{path}: {_unknown_format(name)}")
             continue
         partition = _partition_of(name, base)
-        size = int(filesystem.size(name) or 0)
         shown = f"{protocol}://{name.lstrip('/')}" if protocol else name
         if size == 0:
             raise SourceError(f"{shown}: the file is empty (0 bytes)")
@@ -106,20 +109,29 @@ def _filesystem(path: str) -> tuple[Any, str, str]:
     return filesystem, root, "" if protocol in ("", "file", "local") else protocol
 
 
-def _expand(filesystem: Any, root: str, path: str) -> tuple[list[str], str | None]:
+@contextmanager
+def _translate_storage(path: str) -> Iterator[None]:
+    """Storage libraries raise errors of their own, e.g. for missing credentials: they become ours, with the path."""
     try:
-        if filesystem.isfile(root):
-            return [root], None
-        if filesystem.isdir(root):
-            found, base = filesystem.find(root), root
-        elif any(sign in root for sign in "*?["):
-            found, base = [name for name in filesystem.glob(root) if filesystem.isfile(name)], None
-            if not found:
-                raise SourceError(f"{path}: no file matches")
-        else:
-            raise SourceError(f"{path}: no such file or folder")
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{path}: cannot be listed: {error}") from error
+        yield
+    except RecsysError:
+        raise
+    except Exception as error:
+        detail = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or repr(error)
+        raise SourceError(f"{path}: cannot be read: {detail}") from error
+
+
+def _expand(filesystem: Any, root: str, path: str) -> tuple[list[str], str | None]:
+    if filesystem.isfile(root):
+        return [root], None
+    if filesystem.isdir(root):
+        found, base = filesystem.find(root), root
+    elif any(sign in root for sign in "*?["):
+        found, base = [name for name in filesystem.glob(root) if filesystem.isfile(name)], None
+        if not found:
+            raise SourceError(f"{path}: no file matches")
+    else:
+        raise SourceError(f"{path}: no such file or folder")
     return sorted(name for name in found if not _is_hidden(name, base)), base
 
 
@@ -157,12 +169,10 @@ def open_bytes(file: SourceFile) -> pa.NativeFile:
     Raises:
         SourceError: it cannot be opened.
     """
-    try:
+    with _translate_storage(file.path):
         if "://" not in file.path:
             return pa.OSFile(file.path, "rb")
         return pa.PythonFile(fsspec.open(file.path, "rb").open(), mode="r")
-    except OSError as error:
-        raise SourceError(f"{file.path}: cannot be opened: {error}") from error
 
 
 def fingerprint(path: str, format: str = "auto") -> str:  # noqa: A002
@@ -183,8 +193,9 @@ def fingerprint(path: str, format: str = "auto") -> str:  # noqa: A002
 
 
 def _digest_of(file: SourceFile) -> str:
-    if "://" not in file.path:
-        with open(file.path, "rb") as stream:  # noqa: PTH123 - fsspec's paths are strings
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    filesystem, root, _ = _filesystem(file.path)
-    return str(filesystem.checksum(root))
+    with _translate_storage(file.path):
+        if "://" not in file.path:
+            with open(file.path, "rb") as stream:  # noqa: PTH123 - fsspec's paths are strings
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+        filesystem, root, _ = _filesystem(file.path)
+        return str(filesystem.checksum(root))

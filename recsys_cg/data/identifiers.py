@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from recsys_cg.errors import SourceError
 __all__ = ["hash_strings", "mix_bits", "to_strings"]
 
 _HASHED_BYTES: Final = 64
+_LONG_BYTES: Final = 1024
 _OFFSET: Final = np.uint64(0xCBF29CE484222325)
 _PRIME: Final = np.uint64(0x100000001B3)
 
@@ -36,7 +38,7 @@ def to_strings(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
         array = array.dictionary_decode()
     kind = array.type
     if pa.types.is_nested(kind):
-        raise SourceError(f"column {name!r} holds {kind}; an identifier is a string or an integer")
+        raise SourceError(f"column {name!r} holds {kind}; a string or a number is needed")
     if pa.types.is_null(kind):
         return pa.nulls(len(array), pa.string())
     if pa.types.is_floating(kind):
@@ -64,7 +66,7 @@ def hash_strings(strings: pa.Array, salt: int = 0, *, whole: bool = False) -> np
 
     FNV-1a over the first 64 bytes and the length, then the finaliser of splitmix64; vectorised over the array. Strings
     that agree in length and in their first 64 bytes share a hash, which costs a grouping its balance and nothing else;
-    with ``whole`` every byte counts.
+    with ``whole`` every byte counts: those behind the first 1024 through BLAKE2b, so that one long text stays cheap.
 
     Args:
         strings: string array ``[n]`` without nulls.
@@ -84,9 +86,14 @@ def hash_strings(strings: pa.Array, salt: int = 0, *, whole: bool = False) -> np
     starts = np.frombuffer(buffers[1], dtype=np.int32)[plain.offset : plain.offset + count].astype(np.int64)
     data = np.frombuffer(buffers[2], dtype=np.uint8) if buffers[2] is not None else np.zeros(0, dtype=np.uint8)
     longest = int(lengths.max())
-    for position in range(longest if whole else min(longest, _HASHED_BYTES)):
+    rows = np.zeros(0, dtype=np.int64)
+    for position in range(min(longest, _LONG_BYTES if whole else _HASHED_BYTES)):
         rows = np.flatnonzero(lengths > position)
         hashes[rows] = (hashes[rows] ^ data[starts[rows] + position]) * _PRIME
+    rows = np.flatnonzero(lengths > _LONG_BYTES) if whole else rows[:0]
+    rests = [hashlib.blake2b(data[starts[row] + _LONG_BYTES : starts[row] + lengths[row]].tobytes()) for row in rows]
+    words = [int.from_bytes(rest.digest()[:8], "little") for rest in rests]
+    hashes[rows] = (hashes[rows] ^ np.array(words, dtype=np.uint64)) * _PRIME
     return mix_bits(hashes ^ lengths.astype(np.uint64))
 
 

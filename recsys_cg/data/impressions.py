@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recsys_cg.config import ImpressionsConfig
-from recsys_cg.data.blocks import Block, reject_rows
+from recsys_cg.data.blocks import Block, naming_source, reject_rows
 from recsys_cg.data.identifiers import to_strings
 from recsys_cg.data.sequences import Timeline
 from recsys_cg.data.times import is_absurd, parse_times
@@ -74,8 +74,13 @@ def clean_impression_block(block: Block, config: ImpressionsConfig) -> CleanImpr
     1]) or ``bad_random`` (there, and neither true, false, 1, 0, yes nor no).
 
     Raises:
-        SourceError: an identifier column is nested or no UTF-8.
+        SourceError: a column is nested or no UTF-8; the message names the file.
     """
+    with naming_source(block.source):
+        return _clean(block, config)
+
+
+def _clean(block: Block, config: ImpressionsConfig) -> CleanImpressions:
     table, count = block.table, block.table.num_rows
     users, items = (
         to_strings(table.column(config.user), config.user),

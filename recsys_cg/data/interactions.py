@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recsys_cg.config import InteractionsConfig
-from recsys_cg.data.blocks import Block, reject_rows
+from recsys_cg.data.blocks import Block, naming_source, reject_rows
 from recsys_cg.data.filters import apply_filters, parse_filters
 from recsys_cg.data.identifiers import hash_strings, to_strings
 from recsys_cg.data.times import is_absurd, parse_times
@@ -71,10 +71,11 @@ def clean_block(
         until_us: end of the last window, where one is declared.
 
     Raises:
-        SourceError: an identifier column is nested or no UTF-8.
+        SourceError: an identifier column is nested or no UTF-8; the message names the file.
     """
-    fields = _read_fields(block.table, config)
-    kept, reasons, filtered = _choose_rows(block.table, fields.events, config)
+    with naming_source(block.source):
+        fields = _read_fields(block.table, config)
+        kept, reasons, filtered = _choose_rows(block.table, fields.events, config)
     reasons |= _find_faults(fields, kept, catalogue)
     rejects = pa.concat_tables([block.rejects, reject_rows(block, reasons)])
     for mask in reasons.values():

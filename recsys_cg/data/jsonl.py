@@ -72,9 +72,12 @@ def read_keys(file: SourceFile) -> list[str]:
 
 def _parse(line: bytes) -> Any:
     try:
-        return json.loads(line, parse_int=str, parse_float=str, parse_constant=lambda _: None)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        value = json.loads(line, parse_int=str, parse_float=str, parse_constant=lambda _: None)
+        if b"\\u" in line:  # half a surrogate pair is valid JSON and no text
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
         return None
+    return value
 
 
 def read_jsonl(file: SourceFile, columns: Sequence[str], block_rows: int) -> Iterator[Block]:

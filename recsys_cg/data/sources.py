@@ -117,6 +117,8 @@ def check_columns(file: SourceFile, columns: Sequence[str]) -> None:
     name = missing[0]
     nearest = difflib.get_close_matches(name.lower(), [other.lower() for other in known], n=1, cutoff=0.4)
     hint = next((f"; did you mean {other!r}?" for other in known if nearest and other.lower() == nearest[0]), "")
+    if len(known) == 1 and (signs := [sign for sign in (";", "\t", ",", "|") if sign in known[0]]):
+        hint = f"; its header is one field and looks to be separated by {signs[0]!r}: see format, or convert it"
     raise SourceError(f"{file.path}: no column {name!r}; it has {', '.join(map(repr, known))}{hint}")
 
 

@@ -78,9 +78,12 @@ class LocalBackend:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise StoreError(f"{self.pointer} cannot be read: {error}") from error
+            reason = error.strerror if isinstance(error, OSError) else "its bytes are no text"
+            raise StoreError(f"{self.pointer} cannot be read: {reason}; doctor --store says what to do") from error
         if not is_name(text):
-            raise StoreError(f"{self.pointer} holds {text[:40]!r}, which is no release name; run doctor")
+            raise StoreError(
+                f"{self.pointer} holds {text[:40]!r}, which is no release name; doctor --store says what to do"
+            )
         return text
 
     def names(self) -> list[str]:

@@ -73,6 +73,8 @@ def examine_store(store: str, *, mend: bool = False) -> list[Check]:
     from recsys_cg.release.repair import repair
     from recsys_cg.release.store import Store
 
+    if "://" not in store and not Path(store).is_dir():
+        return [Check("store", "fails", f"{store}: no such directory", "give the store of a project, e.g. work/store")]
     found = repair(Store(store), apply=mend)
     if not found:
         return [Check("store", "ok", store)]

@@ -48,7 +48,7 @@ def refresh(project: Project, *, runner: Sequence[str] = (), force: str | None =
         encoder = EncoderSource.open(served / ReleaseFiles.ENCODER)
         text = (encoder.path / EncoderFiles.FEATURES).read_text(encoding="utf-8")
         data = dataset.build(project, runner, features=FeatureSet.from_json(text))
-        if data.manifest.digest == manifest.info["dataset_digest"]:
+        if data.manifest.digest == manifest.info.get("dataset_digest"):
             say(f"refresh: {current} was built from these very data; nothing changes")
             return publish.describe(project, current)
         key = StageKey(

@@ -177,3 +177,11 @@ def test_every_error_becomes_its_exit_code_and_no_traceback(
     assert captured.out == ""
     assert captured.err.startswith("recsys-cg: ")
     assert "Traceback" not in captured.err
+
+
+def test_a_damaged_release_is_listed_with_its_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    release = tmp_path / "releases" / "20260101T000000Z-0a1b2c3d"
+    release.mkdir(parents=True)
+    (release / "manifest.json").write_text("", encoding="utf-8")
+    assert call("releases", "--store", str(tmp_path)) == 0
+    assert "cannot be used: " in capsys.readouterr().out

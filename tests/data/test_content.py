@@ -151,3 +151,11 @@ def test_numbers_and_vectors_are_part_of_the_digest() -> None:
 
     assert one(1.0) != one(1.0000001)
     assert one(1.0) == one(1.0)
+
+
+def test_numbers_near_the_largest_float_are_scaled_to_finite_ones() -> None:
+    column = pa.table({"x": [1e308, -1e308, 1e308, -1e308, 0.0, None]})
+    features = FeatureSet.fit(column, [FeatureConfig(name="x", kind="numeric")], np.ones(6, dtype=bool))
+    encoded = np.array(features.encode(column)["f_x"].to_pylist())
+    assert np.isfinite(encoded).all()
+    assert encoded[:, 0].tolist() == [10.0, -10.0, 10.0, -10.0, 0.0, 0.0]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -52,3 +54,13 @@ def test_hashing_whole_sees_the_last_byte_of_a_long_string() -> None:
 def test_hashes_spread_evenly() -> None:
     shards = hash_strings(pa.array([str(i) for i in range(8_000)])) % np.uint64(8)
     assert np.bincount(shards.astype(int), minlength=8).min() > 900
+
+
+def test_one_long_text_is_hashed_whole_without_a_step_a_byte() -> None:
+    longest = "x" * 5_000_000
+    started = time.perf_counter()
+    hashes = hash_strings(pa.array([longest, longest[:-1] + "y", "x" * 1025, "x" * 1024 + "y", "x"]), whole=True)
+    assert time.perf_counter() - started < 5
+    assert len(set(hashes.tolist())) == 5
+    alone = hash_strings(pa.array([longest]), whole=True)
+    assert alone[0] == hashes[0]

@@ -10,6 +10,7 @@ import pytest
 from recsys_cg.config import InteractionsConfig
 from recsys_cg.data.blocks import Block, empty_rejects
 from recsys_cg.data.interactions import clean_block, interaction_columns, shard_of, split_by_shard
+from recsys_cg.errors import SourceError
 from recsys_cg.schema import events_schema
 
 
@@ -90,8 +91,8 @@ def test_an_empty_block_is_clean() -> None:
 
 
 def test_columns_are_read_once() -> None:
-    config = _config(time="u", event="e", filters=["q > 0", "e == 'x'"])
-    assert interaction_columns(config) == ["u", "i", "e", "q"]
+    config = _config(event="e", filters=["q > 0", "e == 'x'", "i != '0'"])
+    assert interaction_columns(config) == ["u", "i", "t", "e", "q"]
 
 
 @pytest.mark.parametrize("shards", [1, 3, 50_000])
@@ -102,3 +103,10 @@ def test_a_users_rows_share_a_shard_in_their_order_and_none_is_lost(shards: int)
     for shard, part in parts:
         assert set(shard_of(part["user_id"].combine_chunks(), shards).tolist()) == {shard}
         assert part["n"].to_pylist() == sorted(part["n"].to_pylist())
+
+
+def test_a_column_that_cannot_be_text_is_an_error_that_names_the_file() -> None:
+    table = pa.table({"user_id": [["a"]], "item_id": ["b"], "timestamp": [1]})
+    block = Block(table, "folder/x.parquet", np.array([1]), empty_rejects())
+    with pytest.raises(SourceError, match=r"folder/x\.parquet: column 'user_id' holds list"):
+        clean_block(block, InteractionsConfig(path="folder"))

@@ -266,3 +266,38 @@ def test_parquet_strings_must_be_utf8(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": broken}), tmp_path / "x.parquet")
     with pytest.raises(SourceError, match=r"x\.parquet.*UTF8"):
         _read(tmp_path / "x.parquet", ["a"])
+
+
+def test_half_a_surrogate_pair_is_a_refused_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"u": "a\\u00fc", "n": true}\n{"u": "\\ud800", "n": 2}\n{"u": "b", "n": 3}\n')
+    blocks = _read(path, ["u"])
+    assert (_values(blocks, "u"), _rejects(blocks)) == (["aü", "b"], [(2, "malformed_json")])
+
+
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_a_header_of_one_field_names_the_separator_that_it_looks_to_have(tmp_path: Path, sign: str) -> None:
+    (tmp_path / "x.csv").write_text(f"user{sign}item\n1{sign}2\n")
+    with pytest.raises(SourceError, match="looks to be separated by"):
+        plan_reads(list_files(str(tmp_path / "x.csv")), ["user"])
+
+
+@pytest.mark.parametrize(
+    ("data", "advice"), [(gzip.compress(b"u\n1\n"), "name it .gz"), (b"PAR1\xff\xff", 'format = "parquet"')]
+)
+def test_bytes_of_another_kind_under_a_csv_name_are_told(tmp_path: Path, data: bytes, advice: str) -> None:
+    (tmp_path / "x.csv").write_bytes(data)
+    with pytest.raises(SourceError, match=advice):
+        column_names(list_files(str(tmp_path / "x.csv"))[0])
+
+
+def test_what_a_storage_library_raises_becomes_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoCredentialsError(Exception):
+        pass
+
+    def refuse(self: object, path: str) -> bool:
+        raise NoCredentialsError("no credentials are here")
+
+    monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "isfile", refuse)
+    with pytest.raises(SourceError, match=r"memory://bucket/x\.csv: cannot be read: no credentials are here"):
+        list_files("memory://bucket/x.csv")

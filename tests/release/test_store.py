@@ -357,7 +357,7 @@ def test_a_writer_waits_for_the_lock_and_then_says_who_holds_it(store: Store, pu
 def test_a_damaged_pointer_is_an_error_not_a_path(store: Store, publish: Publish) -> None:
     publish("r1")
     (store.path / "CURRENT").write_text("../../etc")
-    with pytest.raises(StoreError, match="no release name; run doctor"):
+    with pytest.raises(StoreError, match="no release name; doctor --store"):
         store.current()
     (store.path / "CURRENT").write_bytes(b"\xff\xfe")
     with pytest.raises(StoreError, match="cannot be read"):

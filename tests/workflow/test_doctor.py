@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from recsys_cg.workflow.doctor import Check, examine
+from recsys_cg.workflow.doctor import Check, examine, examine_store
 
 GOOD = {
     "tensorflow": "2.20.0",
@@ -76,3 +77,8 @@ def test_nothing_installed_is_absent_with_the_extra_that_brings_it() -> None:
     assert {check.mend for check in checks if check.state == "absent"} == {
         f"pip install 'recsys-cg[{extra}]'" for extra in ("train", "index", "beam", "serve", "report")
     }
+
+
+def test_a_store_that_is_not_there_is_not_called_whole(tmp_path: Path) -> None:
+    (check,) = examine_store(str(tmp_path / "store"))
+    assert (check.state, check.detail) == ("fails", f"{tmp_path / 'store'}: no such directory")
