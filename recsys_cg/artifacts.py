@@ -266,8 +266,10 @@ def write_atomically(final: Path) -> Iterator[Path]:
     temporary.mkdir()
     try:
         yield temporary
-        if final.exists():
+        if final.is_dir():
             shutil.rmtree(final)
+        else:
+            final.unlink(missing_ok=True)
         temporary.replace(final)
         _sync_directory(final.parent)
     except BaseException:

@@ -195,3 +195,10 @@ def test_a_file_in_place_of_the_work_directory_is_a_usage_error(tmp_path: Path) 
     for workdir in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(ConfigError, match=r"--workdir .*a file is in the way"), artifacts.lock_workdir(workdir):
             pass
+
+
+def test_a_file_in_place_of_a_stage_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "stage").write_text("")
+    with artifacts.write_atomically(tmp_path / "stage") as directory:
+        (directory / "x").write_text("1")
+    assert (tmp_path / "stage" / "x").read_text() == "1"

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sys
+
+from recsys_cg.errors import EnvironmentMismatchError
+
+if sys.flags.optimize >= 2:
+    raise EnvironmentMismatchError(
+        "Apache Beam cannot be imported without docstrings: unset PYTHONOPTIMIZE, or leave out python -OO"
+    )
 
 # Importing Beam logs a warning about a Google client library that nothing here uses.
 _level = logging.root.manager.disable

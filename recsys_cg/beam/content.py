@@ -134,6 +134,12 @@ class AssembleItems(beam.DoFn):
                 validation_from_us=windows.validation_from_us,
                 fitted=self._features,
             )
+        if config.items and catalogue.num_rows and self._features is None and not _is_any_met(items):
+            raise DataError(
+                f"{config.items.path}: none of its {catalogue.num_rows:,} items is met in the training interactions: "
+                f"do items.item = {config.items.item!r} and interactions.item = {config.interactions.item!r} hold the "
+                "same identifiers?"
+            )
         with write_whole(self._directory / DatasetFiles.ITEMS, scratch) as file:
             pq.write_table(items, file, compression="zstd")
         write_text_atomically(self._directory / DatasetFiles.FEATURES, features.to_json() + "\n")
@@ -142,6 +148,13 @@ class AssembleItems(beam.DoFn):
             _write_arrow(ids, path)
         write_text_atomically(scratch / "assembled.json", json.dumps({"events": events}, ensure_ascii=False))
         yield {"events": events}
+
+
+def _is_any_met(items: pa.Table) -> bool:
+    """Tell whether an item of the catalogue has a training event, or nothing has one."""
+    counts = items.column("train_count").to_numpy()
+    listed = items.column("in_catalogue").to_numpy(zero_copy_only=False)
+    return bool((counts[listed] > 0).any() or not counts.any())
 
 
 def _write_arrow(table: pa.Table, path: Path) -> None:

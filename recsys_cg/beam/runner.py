@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Final
 
 import apache_beam as beam
@@ -18,6 +20,7 @@ from recsys_cg.errors import ConfigError, EngineError
 __all__ = ["open_pipeline"]
 
 _CONNECT_S: Final = 5.0
+_ERRNO: Final = re.compile(r"\[[Ee]rrno (\d+)\]")
 
 
 @contextmanager
@@ -30,7 +33,8 @@ def open_pipeline(flags: Sequence[str]) -> Iterator[beam.Pipeline]:
 
     Raises:
         ConfigError: Beam refuses the flags, or no job server answers at ``--job_endpoint``.
-        EngineError: the engine that ``--runner`` names could not be started, or gave the job up.
+        EngineError: the engine that ``--runner`` names could not be started, or gave the job up; or a worker in this
+            process could not read or write, e.g. because the disk is full.
     """
     named = any(flag == "--runner" or flag.startswith("--runner=") for flag in flags)
     try:
@@ -39,7 +43,7 @@ def open_pipeline(flags: Sequence[str]) -> Iterator[beam.Pipeline]:
         _check_job_server(options.view_as(PortableOptions).job_endpoint)
     except (ValueError, SystemExit, ImportError) as error:
         raise ConfigError(f"Beam refuses the runner flags {list(flags)}: {error}") from error
-    with _quiet_beam(), _translate_failures(flags) if named else nullcontext(), pipeline:
+    with _quiet_beam(), _translate_failures(flags) if named else _translate_system_errors(), pipeline:
         yield pipeline
 
 
@@ -67,10 +71,23 @@ def _translate_failures(flags: Sequence[str]) -> Iterator[None]:
 
 
 @contextmanager
+def _translate_system_errors() -> Iterator[None]:
+    """Beam wraps what the system refused to a worker in errors of its own, and keeps its number in their text."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        number = _ERRNO.search(str(error))
+        if number is None:
+            raise
+        reason = os.strerror(int(number[1]))
+        raise EngineError(f"the job could not read or write its files in the work directory: {reason}") from error
+
+
+@contextmanager
 def _quiet_beam() -> Iterator[None]:
     logger = logging.getLogger("apache_beam")
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)  # a failure is raised, too, and told in one line
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from recsys_cg.cli.options import (
     WorkdirOption,
     store_path,
 )
-from recsys_cg.cli.output import print_result
+from recsys_cg.cli.output import one_line, print_result
 from recsys_cg.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -123,9 +123,11 @@ def _answer_text(answer: Answer) -> str:
         head += f"; fallback to popularity: {answer.fallback.replace('_', ' ')}"
     if answer.shortfall:
         head += f"; {answer.shortfall} fewer than asked for were eligible"
-    width = max((len(one.item_id) for one in answer.candidates), default=0)
+    ids = [one_line(one.item_id) for one in answer.candidates]
+    width = max(map(len, ids), default=0)
     rows = [
-        f"{rank:>3}  {_similarity(one.score)}  {one.item_id:<{width}}  {one.bucket:<5}  {one.title or ''}".rstrip()
+        f"{rank:>3}  {_similarity(one.score)}  {ids[rank - 1]:<{width}}  {one.bucket:<5}  "
+        f"{one_line(one.title or '')}".rstrip()
         for rank, one in enumerate(answer.candidates, start=1)
     ]
     return "\n".join([head, *rows])

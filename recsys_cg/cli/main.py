@@ -15,7 +15,7 @@ import typer
 
 from recsys_cg import __version__
 from recsys_cg.cli import lookup, releases, setup, stages
-from recsys_cg.cli.output import set_up_logging
+from recsys_cg.cli.output import accept_any_text, set_up_logging
 from recsys_cg.errors import RecsysError
 
 __all__ = ["app", "main"]
@@ -57,6 +57,7 @@ setup.register(app)
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    accept_any_text()
     sys.exit(_run(sys.argv[1:] if argv is None else list(argv)))
 
 

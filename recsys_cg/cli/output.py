@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["print_result", "set_up_logging"]
+__all__ = ["accept_any_text", "one_line", "print_result", "set_up_logging"]
 
 
 def set_up_logging(*, quiet: bool = False) -> None:
@@ -21,9 +22,22 @@ def set_up_logging(*, quiet: bool = False) -> None:
     logger.propagate = False
 
 
+def accept_any_text() -> None:
+    """Let output say what its encoding cannot (Latin-1, ASCII, half a surrogate pair of an argument) by escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` with what is no printable character (line breaks, terminal controls) as an escape."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def print_result(result: Mapping[str, Any], *, as_json: bool, text: str) -> None:
     """Print ``result`` as one JSON object, or ``text`` for a person."""
     if as_json:
-        print(json.dumps(result, ensure_ascii=False, allow_nan=False, default=str), flush=True)
+        is_unicode = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
+        print(json.dumps(result, ensure_ascii=not is_unicode, allow_nan=False, default=str), flush=True)
     else:
         print(text, flush=True)

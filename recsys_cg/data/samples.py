@@ -163,8 +163,12 @@ def _sha256(data: bytes) -> str:
 
 def _write(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".partial-{path.name}-{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise SourceError(f"{path} cannot be written: {error.strerror}") from error

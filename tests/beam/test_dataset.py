@@ -11,7 +11,16 @@ import pytest
 
 from recsys_cg.artifacts import seal
 from recsys_cg.data.dataset import Dataset
-from recsys_cg.errors import ConfigError, ConservationError, DataError, RecsysError, SourceError, TooManyRejectsError
+from recsys_cg.data.shards import Shard
+from recsys_cg.errors import (
+    ConfigError,
+    ConservationError,
+    DataError,
+    EngineError,
+    RecsysError,
+    SourceError,
+    TooManyRejectsError,
+)
 from recsys_cg.schema import items_schema, queries_schema, rejects_schema, sequences_schema
 
 from .projects import EVENTS, build, read_dataset, write_project
@@ -353,3 +362,22 @@ def test_two_worker_processes_give_the_same_result(tmp_path: Path) -> None:
     second = build(project, tmp_path / "two", runner=flags)
     assert first == second
     assert read_dataset(tmp_path / "one") == read_dataset(tmp_path / "two")
+
+
+def test_a_catalogue_of_other_identifiers_is_refused_when_features_are_fitted(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text("item_id\nX\nY\n")
+    project = write_project(tmp_path, WINDOWS + '[items]\npath = "c.csv"\n')
+    with pytest.raises(DataError, match=r"c\.csv: none of its 2 items is met .* the same identifiers"):
+        build(project, tmp_path / "d")
+
+
+def test_a_full_disk_is_one_error_without_a_word_of_beam(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device")
+
+    monkeypatch.setattr(Shard, "save", refuse)
+    with pytest.raises(EngineError, match=r"could not read or write its files .*: No space left on device"):
+        build(write_project(tmp_path, WINDOWS), tmp_path / "d")
+    assert not caplog.records

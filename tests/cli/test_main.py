@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -185,3 +186,25 @@ def test_a_damaged_release_is_listed_with_its_fault(tmp_path: Path, capsys: pyte
     (release / "manifest.json").write_text("", encoding="utf-8")
     assert call("releases", "--store", str(tmp_path)) == 0
     assert "cannot be used: " in capsys.readouterr().out
+
+
+def test_text_that_the_output_cannot_encode_is_escaped_and_json_stays_json() -> None:
+    script = (
+        "from recsys_cg.cli.output import accept_any_text, one_line, print_result; accept_any_text();"
+        "[print_result({'id': 'ü👩\\udcff'}, as_json=flag, text=one_line('ü\\n\\x1b[31m')) for flag in (False, True)]"
+    )
+    environment = {**os.environ, "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment, check=True)
+    text, found = done.stdout.decode("ascii").splitlines()
+    assert text == r"\xfc\n\x1b[31m"
+    assert json.loads(found) == {"id": "ü👩\udcff"}
+
+
+def test_half_a_surrogate_pair_can_be_printed_as_utf8() -> None:
+    script = (
+        "from recsys_cg.cli.output import accept_any_text, print_result; accept_any_text();"
+        "print_result({'id': 'ü\\udcff'}, as_json=True, text='')"
+    )
+    environment = {**os.environ, "PYTHONUTF8": "1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment, check=True)
+    assert json.loads(done.stdout) == {"id": "ü\udcff"}
