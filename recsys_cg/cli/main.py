@@ -1,5 +1,6 @@
 """The command's entry: every error becomes one line and an exit code.
 
+With ``--json`` standard output ends with ``{"error": {"type", "message", "exit_code"}}``.
 Exit codes: 0 done, 1 failed, 2 bad usage or configuration, 3 refused by a gate, 130 interrupted.
 """
 
@@ -9,13 +10,14 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from recsys_cg import __version__
 from recsys_cg.cli import lookup, releases, setup, stages
-from recsys_cg.cli.output import accept_any_text, set_up_logging
+from recsys_cg.cli.output import accept_any_text, print_result, set_up_logging
 from recsys_cg.errors import RecsysError
 
 __all__ = ["app", "main"]
@@ -65,13 +67,13 @@ def _run(arguments: list[str]) -> int:
     try:
         result = app(args=arguments, prog_name="recsys-cg", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:
-        return _explain(error)
+        return _explain(error, as_json="--json" in arguments)
     if result == _INTERRUPTED:  # typer turned the interrupt into this code and said nothing
-        return _explain(KeyboardInterrupt())
+        return _explain(KeyboardInterrupt(), as_json="--json" in arguments)
     return result if isinstance(result, int) else 0
 
 
-def _explain(error: BaseException) -> int:
+def _explain(error: BaseException, *, as_json: bool) -> int:
     if os.environ.get("RECSYS_CG_DEBUG"):
         traceback.print_exception(error)
     code = 1
@@ -92,10 +94,10 @@ def _explain(error: BaseException) -> int:
         case _:
             name = type(error).__name__
             message = f"a defect in recsys-cg: {name}: {error} (RECSYS_CG_DEBUG=1 shows where; please report it)"
-    return _fail(message, code)
-
-
-def _fail(message: str, code: int) -> int:
     for line in message.splitlines() or [""]:
         print(f"recsys-cg: {line}", file=sys.stderr, flush=True)
+    if as_json:
+        with suppress(OSError):  # standard output may be what failed
+            told = {"error": {"type": type(error).__name__, "message": message, "exit_code": code}}
+            print_result(told, as_json=True, text="")
     return code

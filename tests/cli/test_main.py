@@ -208,3 +208,11 @@ def test_half_a_surrogate_pair_can_be_printed_as_utf8() -> None:
     environment = {**os.environ, "PYTHONUTF8": "1"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment, check=True)
     assert json.loads(done.stdout) == {"id": "ü\udcff"}
+
+
+def test_with_json_a_failure_is_an_object_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("report", "--store", str(tmp_path), "--json") == 1
+    seen = capsys.readouterr()
+    error = json.loads(seen.out)["error"]
+    assert error == {"type": "StoreError", "message": f"{tmp_path}: nothing is published yet", "exit_code": 1}
+    assert seen.err == f"recsys-cg: {error['message']}\n"
