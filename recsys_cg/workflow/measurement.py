@@ -119,7 +119,12 @@ def measure(
     if previous is not None:
         systems.append(ReleaseUnderTest(previous, dataset.items, dataset.events).system(_PREVIOUS, seed))
     baselines, skipped = fit_baselines(
-        dataset.items, sequences, settings, validation=dataset.queries("validation"), test=queries, seed=seed
+        dataset.items,
+        sequences,
+        settings,
+        validation=dataset.queries("validation"),
+        test=dataset.queries("test"),
+        seed=seed,
     )
     say(f"evaluate: {len(queries):,} queries, {len(systems) + len(baselines)} systems")
     windows = dataset.manifest.info["windows"]

@@ -48,16 +48,17 @@ class Popularity:
 
 
 def events_of(sessions: Sessions, evaluation: Sequence[pa.Table]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return (times ascending, item_rows) of all training interactions and of the targets of evaluation queries.
+    """Return (times ascending, item_rows) of all training interactions and of the first target of each query.
 
-    A query's targets happened at the query's time or, in a window of targets, later: as an event they are dated by
-    the query, so use them only where each query is one event.
+    The first target happened at the query's time. Further ones (``dataset.targets = "window"``) happened later, when
+    is not known: dated by the query they would tell the future, so they are not counted.
     """
     times, rows = [sessions.times_us], [sessions.item_rows.values]
     for queries in evaluation:
         targets = Ragged.from_column(queries, "targets")
-        times.append(queries.column("time_us").to_numpy()[targets.owners])
-        rows.append(targets.values)
+        asked = np.flatnonzero(targets.lengths > 0)
+        times.append(queries.column("time_us").to_numpy()[asked])
+        rows.append(targets.values[targets.offsets[asked]])
     all_times, all_rows = np.concatenate(times), np.concatenate(rows)
     order = np.argsort(all_times, kind="stable")
     return all_times[order], all_rows[order].astype(np.int32)

@@ -62,5 +62,14 @@ def test_events_of_training_and_evaluation_are_merged_by_time() -> None:
     sessions = Sessions.of(make_sequences({"a": [1, 2], "b": [3]}, start=10), 5)
     queries = make_queries([{"time": 5, "targets": [4, 0]}, {"time": 11, "targets": [1]}])
     times, rows = events_of(sessions, [queries])
-    assert times.tolist() == [5, 5, 10, 10, 11, 11]
-    assert rows.tolist() == [4, 0, 1, 3, 2, 1]
+    assert times.tolist() == [5, 10, 10, 11, 11]
+    assert rows.tolist() == [4, 1, 3, 2, 1]
+
+
+def test_of_a_window_of_targets_only_the_first_is_an_event_of_the_querys_time() -> None:
+    sessions = Sessions.of(make_sequences({"a": [4, 5]}), 6)
+    queries = make_queries(
+        [{"time": 10, "targets": [3, 0, 1]}, {"time": 20, "targets": []}, {"time": 5, "targets": [2]}]
+    )
+    times, rows = events_of(sessions, [queries])
+    assert (times.tolist(), rows.tolist()) == ([0, 1, 5, 10], [4, 5, 2, 3])
