@@ -41,12 +41,16 @@ class Lifetimes:
 
     @classmethod
     def of(cls, items: pa.Table) -> Lifetimes:
-        """Read ``available_from_us`` and ``available_until_us``; a null bound is open."""
-        bounds = [
+        """Read ``available_from_us`` and ``available_until_us``; a null bound is open.
+
+        Where there is a catalogue, an item outside of it is never alive: a release never answers with it either.
+        """
+        start, stop = (
             pc.fill_null(items.column(name), value).to_numpy()
             for name, value in zip(("available_from_us", "available_until_us"), _ALWAYS, strict=True)
-        ]
-        return cls(bounds[0], bounds[1])
+        )
+        listed = items.column("in_catalogue").to_numpy()
+        return cls(start, np.where(listed, stop, _ALWAYS[0]) if listed.any() else stop)
 
     def alive(self, items: NDArray[Any], times: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return, element by element with broadcasting, whether the items are alive at the times."""

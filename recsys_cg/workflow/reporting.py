@@ -73,7 +73,7 @@ def choose_examples(under_test: ReleaseUnderTest, queries: pa.Table, *, count: i
     """Draw users with a history and set their lists beside what they chose next, with titles.
 
     Args:
-        under_test: the release, asked as it serves.
+        under_test: the release, asked as it serves: without what the user met, and what was available then.
         queries: of the dataset; one query a user is drawn.
         count: users.
         seed: of the draw.
@@ -86,22 +86,25 @@ def choose_examples(under_test: ReleaseUnderTest, queries: pa.Table, *, count: i
     if not len(chosen):
         return []
     seen = [under_test.release_rows[np.array(rows, dtype=np.int64)] for rows in chosen["seen"].to_pylist()]
-    found = under_test.release.retriever.search(
-        under_test.encode(chosen), _SHOWN, exclude=[rows[rows >= 0].astype(np.int32) for rows in seen]
-    )
-    lists = np.where(found.rows >= 0, under_test.item_rows[found.rows], -1)
+    release, asked = under_test.release, chosen["time_us"].to_pylist()
+    found = [
+        release.retriever.search(
+            vector[None, :], _SHOWN, exclude=[rows[rows >= 0].astype(np.int32)], allow=release.availability.at(time_us)
+        )
+        for vector, rows, time_us in zip(under_test.encode(chosen), seen, asked, strict=True)
+    ]
     return [
         {
             "user": query["user_id"],
             "history": [_listed(under_test.items, row) for row in query["history"]],
             "targets": [_listed(under_test.items, row) for row in query["targets"]],
             "retrieved": [
-                _listed(under_test.items, int(row)) | {"score": round(float(score), 4)}
-                for row, score in zip(rows, scores, strict=True)
-                if row >= 0
+                _listed(under_test.items, int(under_test.item_rows[row])) | {"score": round(float(score), 4)}
+                for row, score in zip(one.rows[0], one.scores[0], strict=True)
+                if row >= 0 and under_test.item_rows[row] >= 0
             ],
         }
-        for query, rows, scores in zip(chosen.to_pylist(), lists, found.scores, strict=True)
+        for query, one in zip(chosen.to_pylist(), found, strict=True)
     ]
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from recsys_cg.errors import DataError
@@ -19,6 +20,15 @@ def test_queries_come_in_order_of_time_and_remember_their_row() -> None:
     assert chosen.times.tolist() == [10, 30, 30]
     assert chosen.table.column(QUERY).to_pylist() == [1, 0, 2]
     assert chosen.targets.values.tolist() == [2, 1, 3]
+
+
+def test_an_item_outside_the_catalogue_is_no_candidate_unless_there_is_no_catalogue() -> None:
+    items = make_items([2, 1, 1])
+    place = items.schema.get_field_index("in_catalogue")
+    for listed, alive in (([True, False, True], [True, False, True]), ([False] * 3, [True] * 3)):
+        lifetimes = Lifetimes.of(items.set_column(place, items.schema.field(place), pa.array(listed)))
+        assert lifetimes.ever_alive(np.array([5])).tolist() == alive
+        assert lifetimes.alive(np.arange(3), np.array([5] * 3)).tolist() == alive
 
 
 def test_targets_that_were_no_candidates_are_left_out_and_counted() -> None:
