@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -103,19 +102,20 @@ train_encoder(Path(dataset), Path(home) / "killed", model=ModelConfig(**json.loa
 
 def test_a_killed_training_goes_on_to_bit_equal_weights(dataset: Path, trained: Trained, tmp_path: Path) -> None:
     state = tmp_path / "checkpoints" / "state.json"
-    process = subprocess.Popen(
-        [sys.executable, "-c", _RUN, str(dataset), str(tmp_path), json.dumps(MODEL), json.dumps(TRAINING), str(SEED)],
-        stderr=subprocess.DEVNULL,
-    )
+    complaints = tmp_path / "stderr"
+    command = [sys.executable, "-c", _RUN, str(dataset), str(tmp_path), json.dumps(MODEL), json.dumps(TRAINING)]
+    with complaints.open("w") as stderr:
+        process = subprocess.Popen([*command, str(SEED)], stderr=stderr)
     try:
         deadline = time.monotonic() + 200
         while not state.exists() or json.loads(state.read_text())["epoch"] < 2:
-            assert process.poll() is None, "the training ended before it could be killed"
+            assert process.poll() is None, complaints.read_text()[-2000:]
             assert time.monotonic() < deadline
             time.sleep(0.005)
     finally:
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
+    assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "killed" / EncoderFiles.CONTRACT).exists()
     resumed = train(dataset, tmp_path)
     for one, other in zip(item_vectors(trained), item_vectors(resumed), strict=True):
