@@ -37,8 +37,12 @@ from recsys_cg.config import Config, DatasetConfig
 from recsys_cg.data.content import FeatureSet
 from recsys_cg.data.shards import Shard
 from recsys_cg.data.splits import Windows, choose_windows
+from recsys_cg.data.times import format_time
+from recsys_cg.progress import say
 
 __all__ = ["build_dataset"]
+
+_EARLIEST_LIKELY_US = 315_532_800_000_000  # 1980-01-01
 
 
 def build_dataset(
@@ -76,9 +80,18 @@ def build_dataset(
         with open_pipeline([*config.dataset.runner, *runner]) as pipeline:
             _Job(config, directory, plan, failures, features).attach(pipeline)
         failures.raise_first()
-        return finish(config, directory, scratch)
+        info = finish(config, directory, scratch)
+        _doubt_unit(config, info["windows"]["until_us"])
+        return info
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _doubt_unit(config: Config, until_us: int) -> None:
+    """Say so when all events lie before 1980: counts of ms, us or ns that are read as a smaller one end up there."""
+    if until_us < _EARLIEST_LIKELY_US and config.dataset.test_from is None:
+        unit = config.interactions.time_unit
+        say(f"dataset: the newest event is of {format_time(until_us - 1)}; is interactions.time_unit = {unit!r} right?")
 
 
 class _ChooseWindows(beam.DoFn):

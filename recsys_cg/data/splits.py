@@ -76,7 +76,10 @@ def choose_windows(times: Sequence[npt.NDArray[np.int64]], config: DatasetConfig
     """
     filled = [part for part in times if len(part)]
     if not filled:
-        raise DataError("no interaction is left after cleaning and filters; see the rejects, and the filters")
+        raise DataError(
+            "no interaction is left after cleaning and filters: see interactions.filters, interactions.event_weights "
+            "and dataset.test_until"
+        )
     first, last = min(int(part[0]) for part in filled), max(int(part[-1]) for part in filled)
     if config.validation_from is not None and config.test_from is not None:
         validation_from, test_from = _micros(config.validation_from), _micros(config.test_from)

@@ -381,3 +381,17 @@ def test_a_full_disk_is_one_error_without_a_word_of_beam(
     with pytest.raises(EngineError, match=r"could not read or write its files .*: No space left on device"):
         build(write_project(tmp_path, WINDOWS), tmp_path / "d")
     assert not caplog.records
+
+
+def test_events_that_all_lie_long_ago_make_the_time_unit_doubtful(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("recsys_cg.beam.dataset.say", said.append)
+    seconds = "user_id,item_id,timestamp\n" + "".join(f"u,i{n},{1_700_000_000 + n}\n" for n in range(10))
+    build(write_project(tmp_path, 'time_unit = "ms"\n', events=seconds), tmp_path / "ms")
+    assert said == [
+        "dataset: the newest event is of 1970-01-20T16:13:20.009000Z; is interactions.time_unit = 'ms' right?"
+    ]
+    build(write_project(tmp_path, events=seconds), tmp_path / "s")
+    assert len(said) == 1
