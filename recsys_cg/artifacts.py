@@ -15,7 +15,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,7 +36,6 @@ __all__ = [
     "FORMAT",
     "MANIFEST",
     "Manifest",
-    "digest_files",
     "digest_json",
     "lock_workdir",
     "read_manifest",
@@ -97,7 +96,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256 over the contents (kind, info and file digests), independent of time and place."""
+        """Hex SHA-256 over the contents (kind and file digests), independent of time and place."""
         contents = {path: entry["sha256"] for path, entry in self.files.items()}
         return digest_json({"kind": self.kind, "files": contents})
 
@@ -106,11 +105,6 @@ def digest_json(value: Any) -> str:
     """Return the hex SHA-256 of ``value`` as canonical JSON (sorted keys, no white space)."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def digest_files(paths: Sequence[Path]) -> str:
-    """Return one hex SHA-256 over names and contents of ``paths``, in the order of their names."""
-    return digest_json({path.name: _sha256(path) for path in sorted(paths, key=lambda p: p.name)})
 
 
 def _sha256(path: Path) -> str:
@@ -237,7 +231,7 @@ def verify(directory: Path, *, kind: str | None = None) -> Manifest:
 
     Raises:
         ArtifactMissingError: a named file is not there.
-        ArtifactCorruptError: a file's bytes differ, or a file is there that the manifest does not name.
+        ArtifactCorruptError: a file's bytes differ. Files that the manifest does not name are not looked at.
         ArtifactFormatError, ArtifactError: as `read_manifest`.
     """
     manifest = read_manifest(directory, kind=kind)

@@ -44,7 +44,8 @@ METHOD: Final = {
     "candidates": "items of the whole catalogue alive at the query's time; nothing is sampled",
     "lists": "hits are counted by item, never by score; an approximate index is asked for a list of each k, as it "
     "serves them, everything else once for the largest k",
-    "history": "what the user did strictly before the query's time; events of the same instant are not in it",
+    "history": "what the user did strictly before the query's time; events of the same instant are not in it; an empty "
+    "one is measured with the encoder's own vector for it, where the service answers with the most popular items",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -104,8 +104,3 @@ def _floats(feature: ContentFeature, column: pa.FixedSizeListArray) -> NDArray[n
             f"feature {feature.name!r} is NaN or infinite, first at item row {row}; mend the catalogue"
         )
     return floats
-
-
-def take_rows(content: Mapping[str, NDArray[np.generic]], rows: NDArray[np.integer]) -> Content:
-    """Return the arrays of ``rows``, in that order."""
-    return {name: array[rows] for name, array in content.items()}

@@ -1,10 +1,10 @@
 """Training input: users' sequences packed end to end into rows of equal length, integers and times only.
 
 Users are shuffled every epoch as a function of (seed, epoch) and laid end to end, so a row holds the end of one user,
-some whole users and the start of another; segments keep them apart. Every event is a target once an epoch. Its query
-is the last event of the same user at a *strictly earlier* time: events of one time are predicted from the same place
-and never from one another. A user's first events are predicted from the empty history. An event whose earlier events
-fell into the row before is a candidate and a history item, but no target in that epoch.
+some whole users and the start of another; segments keep them apart. The query of a target is the last event of the
+same user at a *strictly earlier* time: events of one time are predicted from the same place and never from one
+another. A user's first events are predicted from the empty history. An event whose earlier events fell into the row
+before is a candidate and a history item, but no target in that epoch; every other event is a target once.
 """
 
 from __future__ import annotations
@@ -166,15 +166,13 @@ def steps_per_epoch(sequences: Sequences, *, shape: tuple[int, int]) -> int:
     return -(-sequences.events // (shape[0] * shape[1]))
 
 
-def stream_epoch(
-    sequences: Sequences, *, shape: tuple[int, int], seed: int, epoch: int, first_step: int = 0
-) -> Iterator[Batch]:
-    """Yield the batches of one epoch, a pure function of the arguments; ``first_step`` skips what was trained."""
+def stream_epoch(sequences: Sequences, *, shape: tuple[int, int], seed: int, epoch: int) -> Iterator[Batch]:
+    """Yield the batches of one epoch, a pure function of the arguments."""
     order = np.random.default_rng([seed, epoch]).permutation(sequences.users)
     lengths = np.diff(sequences.starts)[order]
     ends = np.cumsum(lengths)
     size = shape[0] * shape[1]
-    for start in range(first_step * size, sequences.events, size):
+    for start in range(0, sequences.events, size):
         stop = min(start + size, sequences.events)
         first, last = np.searchsorted(ends, [start, stop - 1], side="right")
         shift = sequences.starts[order[first : last + 1]] - (ends - lengths)[first : last + 1]

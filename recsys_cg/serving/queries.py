@@ -26,7 +26,8 @@ def encode_queries(
     """Return float32 [queries, dim], the query vectors of ``queries``, row for row, of unit norm.
 
     The same history and time give the vector that a lookup would search with. History items that the release does
-    not have are left out, as a lookup does; a query of which nothing is left gets the vector of an empty history.
+    not have are left out, as a lookup does. A query of which nothing is left gets the vector of an empty history; a
+    lookup does not search then, it answers with the most popular items.
 
     Args:
         encoder: the query tower.
