@@ -134,6 +134,11 @@ class AssembleItems(beam.DoFn):
                 validation_from_us=windows.validation_from_us,
                 fitted=self._features,
             )
+        if self._features is None and not _is_any_weighed(items):
+            raise DataError(
+                f"{config.interactions.path}: every training event weighs 0 by interactions.event_weights: nothing "
+                "would be learned"
+            )
         if config.items and catalogue.num_rows and self._features is None and not _is_any_met(items):
             raise DataError(
                 f"{config.items.path}: none of its {catalogue.num_rows:,} items is met in the training interactions: "
@@ -148,6 +153,12 @@ class AssembleItems(beam.DoFn):
             _write_arrow(ids, path)
         write_text_atomically(scratch / "assembled.json", json.dumps({"events": events}, ensure_ascii=False))
         yield {"events": events}
+
+
+def _is_any_weighed(items: pa.Table) -> bool:
+    """Tell whether a training event has a weight, or there is none."""
+    counts, weights = (items.column(name).to_numpy() for name in ("train_count", "train_weight"))
+    return bool((weights > 0).any() or not counts.any())
 
 
 def _is_any_met(items: pa.Table) -> bool:

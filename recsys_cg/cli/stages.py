@@ -110,7 +110,7 @@ def index(
     with lock_workdir(project.workdir):
         built = stage.build(project)
     info = built.manifest.info
-    text = f"{built.path}: {info['items']:,} items in a {info['index']['kind']} index"
+    text = f"{built.path}: {info['items']:,} items, {info['index']['kind']} index"
     print_result(_stage_result(built), as_json=as_json, text=text)
 
 

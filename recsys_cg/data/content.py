@@ -195,7 +195,11 @@ class FeatureSet:
         """
         missing = [feature.column for feature in self.features if feature.column not in catalogue.column_names]
         if missing:
-            raise SourceError(f"the catalogue has no column {missing[0]!r}; it has {', '.join(catalogue.column_names)}")
+            there = ", ".join(name for name in catalogue.column_names if not name.startswith("@")) or "none"
+            raise SourceError(
+                f"the features were fitted on column {missing[0]!r} of the catalogue, which is not read now: keep the "
+                f"encoder's [[items.features]]; columns read: {there}"
+            )
         encoded = [feature.encode(catalogue.column(feature.column)) for feature in self.features]
         if not encoded:
             return catalogue.select([])

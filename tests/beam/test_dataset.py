@@ -395,3 +395,10 @@ def test_events_that_all_lie_long_ago_make_the_time_unit_doubtful(
     ]
     build(write_project(tmp_path, events=seconds), tmp_path / "s")
     assert len(said) == 1
+
+
+def test_training_events_that_all_weigh_nothing_are_refused(tmp_path: Path) -> None:
+    text = 'event = "event"\nevent_weights = {view = 0.0, buy = 1.0}\n'
+    events = EVENTS.replace('ann,"y,1",2,buy\n', "")  # the only purchase is in the test window
+    with pytest.raises(DataError, match=r"events\.csv: every training event weighs 0"):
+        build(write_project(tmp_path, text + WINDOWS, events=events), tmp_path / "d")
