@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,10 +26,10 @@ probes_schema: Final = pa.schema(
         pa.field("time_us", pa.int64(), nullable=False),
         pa.field("history_ids", pa.list_(pa.string()), nullable=False),
         pa.field("history_times_us", pa.list_(pa.int64()), nullable=False),
-        pa.field("history_events", pa.list_(pa.int8()), nullable=False),
+        pa.field("history_events", pa.list_(pa.string()), nullable=False),
     ]
 )
-"""Frozen probe queries. They carry no user."""
+"""Frozen probe queries, items and events by name: rows and codes change with the dataset. They carry no user."""
 
 
 @dataclass(frozen=True)
@@ -49,32 +49,41 @@ class Probe:
     mean_similarity: float | None
 
 
-def freeze_probes(queries: pa.Table, items: pa.Table, *, count: int, seed: int) -> pa.Table:
-    """Draw at most ``count`` queries that have a history and name their items by id; see `probes_schema`."""
+def freeze_probes(queries: pa.Table, items: pa.Table, events: Sequence[str], *, count: int, seed: int) -> pa.Table:
+    """Draw at most ``count`` queries that have a history; name their items and events; see `probes_schema`."""
     usable = np.flatnonzero(Ragged.from_column(queries, "history").lengths > 0)
     chosen = np.sort(np.random.default_rng(seed).permutation(usable)[:count])
     table = queries.take(chosen)
     history = Ragged.from_column(table, "history")
     ids = items.column("item_id").combine_chunks().take(pa.array(history.values))
     lists = pa.ListArray.from_arrays(pa.array(history.offsets.astype(np.int32)), ids)
-    columns = [table.column("time_us"), lists, table.column("history_times_us"), table.column("history_events")]
+    codes = Ragged.from_column(table, "history_events")
+    names = pa.array(list(events), pa.string()).take(pa.array(codes.values))
+    named = pa.ListArray.from_arrays(pa.array(codes.offsets.astype(np.int32)), names)
+    columns = [table.column("time_us"), lists, table.column("history_times_us"), named]
     return pa.table(columns, names=probes_schema.names).cast(probes_schema)
 
 
-def thaw_probes(probes: pa.Table, items: pa.Table) -> pa.Table:
-    """Return the probes as queries over ``items``; items that are no longer there leave the histories."""
+def thaw_probes(probes: pa.Table, items: pa.Table, events: Sequence[str]) -> pa.Table:
+    """Return the probes as queries over ``items`` and the codes of ``events``.
+
+    Items that are no longer there leave the histories; an event that is not there becomes the first, as in a lookup.
+    """
     ids = Ragged.from_column(probes, "history_ids")
     value_set = items.column("item_id").combine_chunks()
     rows = pc.fill_null(pc.index_in(pa.array(ids.values, pa.string()), value_set=value_set), -1).to_numpy()
     known = rows >= 0
     history = Ragged(rows.astype(np.int32), ids.offsets).keep(known)
+    named = Ragged.from_column(probes, "history_events").keep(known)
+    places = pc.index_in(pa.array(named.values, pa.string()), value_set=pa.array(list(events), pa.string()))
+    codes = Ragged(pc.fill_null(places, 0).to_numpy().astype(np.int8), named.offsets)
     columns = {
         "user_id": pa.array([""] * probes.num_rows, pa.string()),
         "time_us": probes.column("time_us"),
         "targets": pa.array([[]] * probes.num_rows, pa.list_(pa.int32())),
         "history": history.to_arrow(),
         "history_times_us": Ragged.from_column(probes, "history_times_us").keep(known).to_arrow(),
-        "history_events": Ragged.from_column(probes, "history_events").keep(known).to_arrow(),
+        "history_events": codes.to_arrow(),
         "history_length": pa.array(history.lengths.astype(np.int32)),
         "seen": history.to_arrow(),
     }
@@ -87,6 +96,7 @@ def run_probes(
     encode: Callable[[pa.Table], NDArray[np.float32]],
     retriever: Retriever,
     *,
+    events: Sequence[str],
     k: int,
 ) -> Probe:
     """Ask one release.
@@ -96,9 +106,10 @@ def run_probes(
         items: ``item_id`` of each row of the retriever, which are also the rows that ``encode`` knows.
         encode: queries table -> [queries, dim] unit vectors.
         retriever: of the release.
+        events: names of the event codes that ``encode`` knows.
         k: list length.
     """
-    queries = thaw_probes(probes, items)
+    queries = thaw_probes(probes, items, events)
     vectors = encode(queries)
     found = retriever.search(vectors, min(k, max(retriever.size, 1)))
     ids = items.column("item_id").combine_chunks()

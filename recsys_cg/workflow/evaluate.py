@@ -77,6 +77,12 @@ def _write(project: Project, data: Stage, release: Stage, directory: Path) -> Ma
 
 
 def _earlier_probes(previous: Path | None) -> pa.Table | None:
-    """Return the probes that the previous release's report froze: drift is measured on the same ones for good."""
+    """Return the probes that the previous release's report froze: drift is measured on the same ones for good.
+
+    Probes of an earlier layout are not read; new ones are frozen in their place.
+    """
+    from recsys_cg.evaluation.drift import probes_schema
+
     path = previous / "report" / _PROBES if previous is not None else None
-    return pq.read_table(path) if path is not None and path.is_file() else None
+    probes = pq.read_table(path) if path is not None and path.is_file() else None
+    return probes if probes is not None and probes.schema.equals(probes_schema) else None

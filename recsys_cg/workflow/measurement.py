@@ -141,7 +141,9 @@ def measure(
         impressions=dataset.impressions(),
         features=dataset.features,
     )
-    frozen = freeze_probes(queries, dataset.items, count=_PROBES, seed=seed) if probes is None else probes
+    frozen = (
+        freeze_probes(queries, dataset.items, dataset.events, count=_PROBES, seed=seed) if probes is None else probes
+    )
     report = {
         "schema": 1,
         "release": release.name,
@@ -206,7 +208,14 @@ def _measure_geometry(under_test: ReleaseUnderTest, queries: pa.Table, seed: int
 
 def _measure_drift(under_test: ReleaseUnderTest, previous: Release, probes: pa.Table, k: int) -> dict[str, Any]:
     answers = [
-        run_probes(probes, one.released, one.encode_own, one.release.retriever, k=k)
+        run_probes(
+            probes,
+            one.released,
+            one.encode_own,
+            one.release.retriever,
+            events=one.release.encoder.contract.events,
+            k=k,
+        )
         for one in (under_test, ReleaseUnderTest(previous, under_test.items, under_test.events))
     ]
     return {"against": previous.name, **measure_drift(*answers, k=k)}

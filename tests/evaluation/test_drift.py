@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from recsys_cg.evaluation.drift import (
@@ -15,6 +16,7 @@ from recsys_cg.geometry import l2_normalise
 from recsys_cg.index.exact import ExactRetriever
 from tests.evaluation.tables import make_items, make_queries
 
+EVENTS = ("click", "purchase")
 ITEMS = make_items([3, 2, 1, 1])
 QUERIES = make_queries(
     [
@@ -26,31 +28,42 @@ QUERIES = make_queries(
 
 
 def test_probes_are_drawn_from_queries_with_a_history_and_name_items_by_id() -> None:
-    probes = freeze_probes(QUERIES, ITEMS, count=10, seed=0)
+    probes = freeze_probes(QUERIES, ITEMS, EVENTS, count=10, seed=0)
     assert probes.schema == probes_schema
     assert probes.column("history_ids").to_pylist() == [["item_2", "item_0"], ["item_3"]]
     assert "user_id" not in probes.schema.names
-    assert freeze_probes(QUERIES, ITEMS, count=1, seed=0).num_rows == 1
-    assert freeze_probes(QUERIES.slice(1, 1), ITEMS, count=5, seed=0).num_rows == 0
+    assert freeze_probes(QUERIES, ITEMS, EVENTS, count=1, seed=0).num_rows == 1
+    assert freeze_probes(QUERIES.slice(1, 1), ITEMS, EVENTS, count=5, seed=0).num_rows == 0
 
 
 def test_thawed_probes_follow_their_items_to_other_rows_and_forget_departed_ones() -> None:
-    probes = freeze_probes(QUERIES, ITEMS, count=10, seed=0)
+    probes = freeze_probes(QUERIES, ITEMS, EVENTS, count=10, seed=0)
     later = ITEMS.take([3, 2, 1])  # item_0 left; item_3 is row 0 now
-    queries = thaw_probes(probes, later)
+    queries = thaw_probes(probes, later, EVENTS)
     assert queries.column("history").to_pylist() == [[1], [0]]
     assert queries.column("history_times_us").to_pylist() == [[10], [30]]
     assert queries.column("history_events").to_pylist() == [[1], [0]]
     assert queries.column("history_length").to_pylist() == [1, 1]
 
 
+def test_thawed_probes_follow_their_events_to_other_codes_and_an_unknown_event_becomes_the_first(tmp_path) -> None:
+    pq.write_table(freeze_probes(QUERIES, ITEMS, EVENTS, count=10, seed=0), tmp_path / "probes.parquet")
+    probes = pq.read_table(tmp_path / "probes.parquet")
+    assert probes.schema.equals(probes_schema)
+    codes = {
+        events: thaw_probes(probes, ITEMS, events).column("history_events").to_pylist()
+        for events in (("cart", "click", "purchase"), ("purchase",))
+    }
+    assert codes == {("cart", "click", "purchase"): [[2, 1], [1]], ("purchase",): [[0, 0], [0]]}
+
+
 def ask(vectors: np.ndarray, items=ITEMS, *, k: int = 2) -> Probe:
-    probes = freeze_probes(QUERIES, ITEMS, count=10, seed=0)
+    probes = freeze_probes(QUERIES, ITEMS, EVENTS, count=10, seed=0)
 
     def encode(queries):
         return vectors[[rows[-1] for rows in queries.column("history").to_pylist()]]
 
-    return run_probes(probes, items, encode, ExactRetriever(vectors), k=k)
+    return run_probes(probes, items, encode, ExactRetriever(vectors), events=EVENTS, k=k)
 
 
 def test_the_same_release_does_not_drift() -> None:
