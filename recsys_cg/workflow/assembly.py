@@ -114,9 +114,11 @@ def assemble(
         reuse: what `previous_vectors` found; None embeds every item.
     """
     from recsys_cg.data.dataset import Dataset
+    from recsys_cg.index.vectors import refuse_duplicate_ids
     from recsys_cg.serving.encoder import QueryEncoder
 
     dataset = Dataset.open(data.path)
+    refuse_duplicate_ids(dataset.items["item_id"].to_pylist())
     shutil.copytree(encoder.path, directory / ReleaseFiles.ENCODER)
     query_encoder = QueryEncoder.open(directory / ReleaseFiles.ENCODER)
     contract = query_encoder.contract

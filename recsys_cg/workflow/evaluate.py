@@ -29,9 +29,12 @@ def predecessor_of(store: Store, name: str) -> str | None:
 
 def key_of(project: Project, data: Stage, release: Stage) -> StageKey:
     """Return what the report depends on: release, dataset, protocol, gates, and the release it is judged against."""
-    inputs = {"dataset": data.manifest.digest, "release": release.manifest.digest}
+    name = str(
+        release.manifest.info["release"]
+    )  # a release built again bit for bit has another name, and its report too
+    inputs = {"dataset": data.manifest.digest, "release": release.manifest.digest, "name": name}
     store = Store(project.store_path)
-    previous = predecessor_of(store, release.manifest.info["release"])
+    previous = predecessor_of(store, name)
     if previous is not None:
         inputs["previous"] = artifacts.read_manifest(store.path_of(previous), kind="release").digest
     return StageKey("evaluation", inputs, project.config.section("evaluation", "gates"), project.seed)
@@ -52,8 +55,9 @@ def _write(project: Project, data: Stage, release: Stage, directory: Path) -> Ma
     from recsys_cg.data.dataset import Dataset
     from recsys_cg.release.gates import conclude, failed_gates, judge
     from recsys_cg.serving.release import Release
-    from recsys_cg.workflow.measurement import ReleaseUnderTest, measure, open_previous
+    from recsys_cg.workflow.measurement import measure, open_previous
     from recsys_cg.workflow.reporting import Extras, choose_examples, write_report
+    from recsys_cg.workflow.under_test import ReleaseUnderTest
 
     config, store = project.config, Store(project.store_path)
     opened, source = Release.open(release.path), Dataset.open(data.path)

@@ -3,92 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from recsys_cg.config import Config
+from recsys_cg.config import Config, EvaluationConfig
 from recsys_cg.data.dataset import Dataset
 from recsys_cg.errors import RecsysError
-from recsys_cg.evaluation import Evaluation, TwoTowerSystem, evaluate_systems
+from recsys_cg.evaluation import Evaluation, evaluate_systems
 from recsys_cg.evaluation.baselines import fit_baselines
 from recsys_cg.evaluation.drift import freeze_probes, measure_drift, run_probes
 from recsys_cg.evaluation.index_quality import measure_index
 from recsys_cg.evaluation.vectors import check_vectors, measure_freshness, measure_vector_geometry
 from recsys_cg.index.exact import ExactRetriever
 from recsys_cg.progress import say
-from recsys_cg.schema import ReleaseFiles
-from recsys_cg.serving.queries import encode_queries
 from recsys_cg.serving.release import Release
-from recsys_cg.workflow.assembly import recode_events
+from recsys_cg.workflow.under_test import ReleaseUnderTest
 
-__all__ = ["Measured", "ReleaseUnderTest", "measure"]
+__all__ = ["Measured", "measure", "open_previous"]
 
 _PREVIOUS = "previous_release"
 _PROBES = 1000
 _INDEX_QUERIES = 2000
-
-
-@dataclass(frozen=True)
-class ReleaseUnderTest:
-    """A release set against a dataset whose items may stand in other rows.
-
-    Attributes:
-        release: the open release.
-        items: the dataset's items.
-        events: the dataset's event names.
-    """
-
-    release: Release
-    items: pa.Table
-    events: Sequence[str]
-
-    @cached_property
-    def item_rows(self) -> NDArray[np.int32]:
-        """[release items] the dataset's item_row of each, -1 where the dataset has no such item."""
-        return _match(self.released["item_id"], self.items["item_id"])
-
-    @cached_property
-    def release_rows(self) -> NDArray[np.int32]:
-        """[dataset items] the release's row of each, -1 where the release has no such item."""
-        return _match(self.items["item_id"], self.released["item_id"])
-
-    @cached_property
-    def released(self) -> pa.Table:
-        """The release's own item table."""
-        return pq.read_table(self.release.path / ReleaseFiles.ITEMS)
-
-    def encode(self, queries: pa.Table) -> NDArray[np.float32]:
-        """Encode queries whose histories are rows and event codes of the dataset."""
-        release = self.release
-        queries = recode_events(queries, "history_events", self.events, release.encoder.contract.events)
-        return encode_queries(release.encoder, release.history_vectors, queries, row_map=self.release_rows)
-
-    def encode_own(self, queries: pa.Table) -> NDArray[np.float32]:
-        """Encode queries whose histories are rows of the release."""
-        return encode_queries(self.release.encoder, self.release.history_vectors, queries)
-
-    def system(self, name: str, seed: int) -> TwoTowerSystem:
-        """Return the release as a system to be measured."""
-        index = self.release.retriever
-        return TwoTowerSystem(
-            name,
-            self.encode,
-            index,
-            item_rows=self.item_rows,
-            items=len(self.items),
-            settings={"release": self.release.name, "index": index.kind},
-            seed=seed,
-        )
 
 
 @dataclass(frozen=True)
@@ -152,7 +92,7 @@ def measure(
         "dataset": dataset.manifest.digest,
         "created": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         **evaluation.report,
-        "index": _measure_index(under_test, queries, settings.primary_k, seed),
+        "index": _measure_index(under_test, queries, settings, seed),
         "vectors": check_vectors(release.vectors),
         "geometry": _measure_geometry(under_test, queries, seed),
         "freshness": measure_freshness(
@@ -168,26 +108,23 @@ def measure(
     return Measured(report, evaluation, frozen)
 
 
-def _match(wanted: pa.ChunkedArray, known: pa.ChunkedArray) -> NDArray[np.int32]:
-    rows = pc.fill_null(pc.index_in(wanted, value_set=known.combine_chunks()), -1)
-    result: NDArray[np.int32] = rows.to_numpy().astype(np.int32)
-    return result
-
-
 def _sample(queries: pa.Table, count: int, seed: int) -> pa.Table:
     if len(queries) <= count:
         return queries
     return queries.take(pa.array(np.sort(np.random.default_rng(seed).permutation(len(queries))[:count])))
 
 
-def _measure_index(under_test: ReleaseUnderTest, queries: pa.Table, k: int, seed: int) -> dict[str, Any]:
-    release = under_test.release
+def _measure_index(
+    under_test: ReleaseUnderTest, queries: pa.Table, settings: EvaluationConfig, seed: int
+) -> dict[str, Any]:
+    release, sample = under_test.release, _sample(queries, _INDEX_QUERIES, seed)
     return measure_index(
         release.retriever,
         ExactRetriever(release.vectors),
-        under_test.encode(_sample(queries, _INDEX_QUERIES, seed)),
+        under_test.encode(sample),
         under_test.released["bucket"].to_pylist(),
-        k,
+        settings.primary_k,
+        exclude=under_test.rows_of(sample["seen"]) if settings.filter_seen else None,
         info=release.manifest.info["index"],
         seed=seed,
     )

@@ -15,7 +15,7 @@ from recsys_cg.release.store import Store
 from recsys_cg.schema import EncoderFiles, ReleaseFiles, ReportFiles
 
 if TYPE_CHECKING:
-    from recsys_cg.workflow.measurement import ReleaseUnderTest
+    from recsys_cg.workflow.under_test import ReleaseUnderTest
 
 __all__ = ["Extras", "choose_examples", "read_extras", "summarise", "summary_of", "write_report"]
 

@@ -97,6 +97,28 @@ def test_a_stored_user_is_answered_and_an_unknown_one_gets_the_stated_fallback(s
     assert len(unknown["candidates"]) == 10
 
 
+def test_a_query_without_history_is_measured_by_what_a_lookup_answers(site: Site) -> None:
+    from recsys_cg.serving.lookup import CandidateLookup
+
+    (directory,) = (site.workdir / "dataset").iterdir()
+    queries = pq.read_table(directory / "queries" / "test")
+    items = pq.read_table(site.current() / "items.parquet")["item_id"].to_pylist()
+    per_query = pq.read_table(site.current() / "report" / "per_query.parquet").to_pylist()
+    ranks = {(one["user_id"], one["time_us"]): one["rank"] for one in per_query if one["system"] == "two_tower"}
+    lookup = CandidateLookup.open(site.store)
+    compared = 0
+    for query in queries.to_pylist():
+        key = (query["user_id"], query["time_us"])
+        if query["history_length"] or key not in ranks:
+            continue
+        answer = lookup.candidates(history=[], k=20, at=query["time_us"] / 1e6)
+        places = [one.item_id for one in answer.candidates]
+        target = items[query["targets"][0]]
+        assert ranks[key] == (places.index(target) if target in places else None)
+        compared += 1
+    assert compared > 3
+
+
 def test_a_moved_release_gives_the_same_answers(site: Site, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere" / "r"
     shutil.copytree(site.current(), moved)
