@@ -23,7 +23,7 @@ Tables = dict[str, Any]
 
 
 def _cut(times: np.ndarray[Any, np.dtype[np.int64]], share: Fraction) -> int:
-    rank = max(math.ceil(share * len(times)), 1)
+    rank = max(math.floor(share * len(times)), 1)
     return int(np.partition(times, rank - 1)[rank - 1]) + 1
 
 
