@@ -11,9 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
-from moto.server import ThreadedMotoServer
 
 from recsys_cg.artifacts import verify
 from recsys_cg.errors import (
@@ -30,26 +28,14 @@ from recsys_cg.release.diff import diff_releases
 from recsys_cg.release.remote_repair import UPLOAD_GRACE, repair_remote
 from recsys_cg.release.repair import repair
 from recsys_cg.release.store import Store
+from tests.object_storage import serve_bucket
 from tests.release.conftest import small_report, write_release, write_report
 
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    settings = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setenv(name, value)
-        fsspec.filesystem("s3").mkdir("releases-bucket")
-        yield "s3://releases-bucket"
-    server.stop()
+    with serve_bucket("releases-bucket") as url:
+        yield url
 
 
 @pytest.fixture
