@@ -163,7 +163,7 @@ def _check_scann(version_of: Callable[[str], str | None], system: str) -> Iterat
 def _check_package(package: str, found: str | None, extra: str, use: str) -> Check:
     if found is not None:
         return Check(package, "ok", found)
-    return Check(package, "absent", f"not installed: no {use}", _install(extra))
+    return Check(package, "absent", f"not installed: needed for {use}", _install(extra))
 
 
 def _install(extra: str) -> str:
