@@ -41,6 +41,7 @@ __all__ = [
     "read_manifest",
     "remove_leftovers",
     "seal",
+    "sync_directory",
     "verify",
     "write_atomically",
     "write_stage",
@@ -141,10 +142,11 @@ def write_text_atomically(path: Path, text: str) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error  # the reader knows no temporary name
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make the entries of ``directory`` durable."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -265,7 +267,7 @@ def write_atomically(final: Path) -> Iterator[Path]:
         else:
             final.unlink(missing_ok=True)
         temporary.replace(final)
-        _sync_directory(final.parent)
+        sync_directory(final.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

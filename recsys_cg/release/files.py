@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from recsys_cg.artifacts import sync_directory
 from recsys_cg.errors import ArtifactCorruptError, ArtifactMissingError, StoreError
 
-__all__ = ["PARTIAL", "copy_files", "hold_lock", "move_into_place", "remove_directory", "sync_directory"]
+__all__ = ["PARTIAL", "copy_files", "hold_lock", "move_into_place", "remove_directory"]
 
 PARTIAL = ".partial-"
 """Prefix of everything that is not yet, or no longer, part of the store."""
@@ -98,15 +99,6 @@ def _link(source: Path, destination: Path) -> bool:
             raise
         return False
     return True
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the entries of ``directory`` durable."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def move_into_place(temporary: Path, final: Path) -> None:

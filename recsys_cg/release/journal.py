@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recsys_cg.artifacts import write_text_atomically
-from recsys_cg.release.files import sync_directory
+from recsys_cg.artifacts import sync_directory, write_text_atomically
 
 __all__ = ["Journal"]
 

@@ -49,7 +49,8 @@ def publish(
     report = json.loads((evaluation.path / ReportFiles.JSON).read_text(encoding="utf-8"))
     name = str(release.manifest.info["release"])
     failed = failed_gates(report["gates"])
-    if not conclude(report, report["gates"], force_reason=force)["published"]:
+    verdict = conclude(report, report["gates"], force_reason=force)
+    if not verdict["published"]:
         reasons = [f"{gate['name']}: {gate['why']}" for gate in failed]
         kept = store.refuse(name, evaluation.path, reasons)
         lines = "\n".join(f"  {reason}" for reason in reasons)
@@ -60,7 +61,6 @@ def publish(
     with tempfile.TemporaryDirectory(prefix="recsys-cg-report-") as scratch:
         final = Path(scratch) / "report"
         shutil.copytree(evaluation.path, final, ignore=shutil.ignore_patterns(artifacts.MANIFEST))
-        verdict = conclude(report, report["gates"], force_reason=force)
         write_report(final, verdict, read_extras(evaluation.path), store)
         store.publish(release.path, final, expected_current=evaluation.manifest.info["judged_against"])
     store.prune(project.config.store.keep)
