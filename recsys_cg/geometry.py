@@ -41,7 +41,8 @@ def alignment(queries: Floats, positives: Floats) -> float:
     Wang and Isola 2020 (arXiv 2005.10242), equation 1 with alpha = 2.
 
     Args:
-        queries, positives: [pairs, dim], row i of one belongs to row i of the other; at least one pair.
+        queries: [pairs, dim], at least one pair.
+        positives: [pairs, dim], row i belongs to row i of ``queries``.
     """
     _require_rows(queries, 1)
     difference = np.asarray(queries, dtype=np.float64) - np.asarray(positives, dtype=np.float64)
@@ -103,7 +104,8 @@ def measure_geometry(queries: Floats, positives: Floats, items: Floats) -> Geome
     """Measure query-item alignment and the spread of the items, all of unit norm.
 
     Args:
-        queries, positives: [pairs, dim], as for `alignment`.
+        queries: [pairs, dim], as for `alignment`.
+        positives: [pairs, dim], as for `alignment`.
         items: [points, dim] item vectors, distinct items, at least two and a few thousand at most.
     """
     wide = np.asarray(items, dtype=np.float64)

@@ -62,6 +62,7 @@ def mean_overlap(lists: NDArray[np.int32], pairs: NDArray[np.int64], k: int) -> 
     Args:
         lists: [lists, k or more] item_rows padded with -1, no item twice.
         pairs: [pairs, 2] positions in ``lists``.
+        k: length at which the lists are cut, at least 1.
     """
     if not len(pairs):
         return float("nan")

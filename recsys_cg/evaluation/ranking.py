@@ -17,6 +17,7 @@ def top_k(scores: NDArray[np.float32], k: int) -> NDArray[np.int32]:
 
     Args:
         scores: [rows, columns] float32 without NaN; ``-inf`` marks columns that may not be returned.
+        k: how many, at least 0; more than there are columns gives padding.
 
     Returns:
         [rows, k] int32, best first, padded with -1.
@@ -56,8 +57,10 @@ def shuffle_ties(
     bestseller list. After this it gets what chance gives.
 
     Args:
-        rows, scores: [queries, k], by score, highest first, padded with -1 and -inf.
+        rows: [queries, k] by score, highest first, padded with -1.
+        scores: [queries, k] their scores, padded with -inf.
         queries: [queries] a number that names each query, so that the order does not depend on the batch.
+        seed: of the order.
     """
     noise = _mix(rows.astype(np.uint64) + _mix(queries.astype(np.uint64) + np.uint64(seed))[:, None])
     noise[rows < 0] = np.uint64(0xFFFFFFFFFFFFFFFF)

@@ -49,7 +49,8 @@ def score(
         weights: one a target, for ``recall_ips``.
         users: [queries] code of the user.
         user_count: number of users.
-        samples, seed: of the bootstrap over users.
+        samples: draws of the bootstrap over users.
+        seed: of the draws.
     """
     entry: dict[str, Any] = {}
     columns = _Columns()

@@ -75,7 +75,8 @@ def paired_test(a: Floats, b: Floats, users: NDArray[np.int64], *, samples: int,
     """Compare two systems on the same queries: the mean of ``a - b`` with an interval and a p-value.
 
     Args:
-        a, b: [queries] one metric of each system; NaN where the query does not count (in either).
+        a: [queries] one metric of the first system; NaN where the query does not count (in either).
+        b: [queries] the same metric of the second.
         users: [queries] the user of each query, from 0.
         samples: bootstrap samples over users.
         seed: of the draws.

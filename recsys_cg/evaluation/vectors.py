@@ -46,7 +46,8 @@ def measure_vector_geometry(
     """Return the report's ``geometry`` part from seeded samples of at most 4,096 rows; all of them are finite.
 
     Args:
-        queries, positives: [pairs, dim] unit vectors of queries and of one target each, at least one.
+        queries: [pairs, dim] unit vectors of queries, at least one.
+        positives: [pairs, dim] unit vectors of one target each.
         items: [items, dim] unit vectors, at least two.
         seed: of the samples.
         raw_norms: [items] norms before normalisation. Unit vectors have none, so without them

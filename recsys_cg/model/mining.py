@@ -60,7 +60,8 @@ def mine(
     Args:
         network: encodes histories, `recsys_cg.model.two_tower.TwoTower`.
         sequences: the training events; a query is an event of a user with events at an earlier time, one a user.
-        vectors, history_vectors: float32 [items, dim], of all items.
+        vectors: float32 [items, dim], of all items, unit norm.
+        history_vectors: float32 [items, dim], what the query tower reads of them.
         band: ranks (first, last), from 1, among the items that the user had not met.
         max_history: history items that the encoder sees.
         seed: of the sample.

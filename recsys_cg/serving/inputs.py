@@ -173,7 +173,9 @@ def history_inputs(
     The histories of a batch stand one behind the other in the first three arguments.
 
     Args:
-        rows, times_us, events: [total], each history oldest first; rows within ``vectors``.
+        rows: [total], each history oldest first; rows within ``vectors``.
+        times_us: [total], when each happened.
+        events: [total], event codes.
         lengths: [batch], events of each history, any number; they sum to ``total``.
         at_us: [batch], time of each query.
         vectors: float32 [items, history_dim], the history vectors of the release.

@@ -31,7 +31,8 @@ def publish(
 
     Args:
         project: the project at work.
-        release, evaluation: the stages; None finds them by the configuration.
+        release: the stage to be published; None finds it by the configuration.
+        evaluation: its evaluation, found alike.
         force: publish although a gate refuses; the reason goes into the report and the store's log.
 
     Raises:

@@ -45,7 +45,8 @@ def nice_axis(low: float, high: float, *, count: int = 4, sign: bool = False) ->
     """Return an axis that holds [low, high], ends at round values and has about ``count`` steps of 1, 2 or 5 x 10^n.
 
     Args:
-        low, high: finite, in either order; where they are equal the axis is widened around them.
+        low: finite; it may be above ``high``, and where they are equal the axis is widened around them.
+        high: finite.
         count: wished number of steps.
         sign: label ticks with ``+`` and a minus sign.
     """
