@@ -10,9 +10,9 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from recsys_cg.data.arrays import ContentFeature, content_arrays
 from recsys_cg.data.dataset import Dataset
 from recsys_cg.errors import DataError
-from recsys_cg.model.features import ContentFeature, content_arrays
 
 __all__ = ["Catalogue", "load_catalogue"]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from recsys_cg.model.features import ContentFeature, column_name, is_embedded
+from recsys_cg.data.arrays import ContentFeature, column_name, is_embedded
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.item_tower import ItemTower
 from recsys_cg.model.query_tower import QueryTower

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from recsys_cg.data.arrays import content_arrays
 from recsys_cg.data.content import FeatureSet
 from recsys_cg.errors import ArtifactMissingError, NonFiniteError
 from recsys_cg.model.export import SIGNATURE
-from recsys_cg.model.features import content_arrays
 from recsys_cg.model.frameworks import tf
 from recsys_cg.schema import EncoderFiles
 

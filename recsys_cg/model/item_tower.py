@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recsys_cg.config import ModelConfig
-from recsys_cg.model.features import ContentFeature, column_name, is_embedded
+from recsys_cg.data.arrays import ContentFeature, column_name, is_embedded
 from recsys_cg.model.frameworks import keras, tf
 from recsys_cg.model.normalisation import l2_normalise
 

@@ -1,4 +1,4 @@
-"""Content of items as dense arrays: what the item tower reads, checked once when it is loaded."""
+"""Content of items as dense arrays: what the item tower reads, in training and in serving, checked on the way."""
 
 from __future__ import annotations
 
