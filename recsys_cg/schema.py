@@ -37,6 +37,7 @@ class DatasetFiles:
     REJECTS: Final = "rejects"
     IMPRESSIONS: Final = "impressions"
     FEATURES: Final = "features.json"
+    CONTEXT: Final = "context.json"
 
 
 class EncoderFiles:
@@ -46,10 +47,12 @@ class EncoderFiles:
     QUERY_SAVED_MODEL: Final = "query/saved_model"
     QUERY_LITERT: Final = "query/query.tflite"
     ITEM_SAVED_MODEL: Final = "item/saved_model"
+    CONTENT_LITERT: Final = "item/content.tflite"
     ITEM_IDS: Final = "item/ids.parquet"
     FEATURES: Final = "item/features.json"
     SAMPLING: Final = "sampling.parquet"
     TRAINING: Final = "training.json"
+    MINED_NEGATIVES: Final = "mined_negatives.csv"
 
 
 class ReleaseFiles:
@@ -81,7 +84,8 @@ events_schema: Final = pa.schema(
         pa.field("weight", pa.float32(), nullable=False),
     ]
 )
-"""A block of cleaned interactions, as the transforms pass it on."""
+"""A block of cleaned interactions, as the transforms pass it on; with categorical context features also the column
+``context`` (`recsys_cg.data.context_values.join_values`)."""
 
 items_schema: Final = pa.schema(
     [
@@ -115,7 +119,9 @@ sequences_schema: Final = pa.schema(
         pa.field("weights", pa.list_(pa.float32()), nullable=False),
     ]
 )
-"""One user's training interactions, ordered by time and, within one time, by item_id."""
+"""One user's training interactions, ordered by time and, within one time, by item_id.
+
+Behind these columns, for each context feature, ``c_<name>`` list<int32>: its code at each interaction."""
 
 queries_schema: Final = pa.schema(
     [
@@ -133,7 +139,8 @@ queries_schema: Final = pa.schema(
 
 ``history`` holds the last ``dataset.max_history`` interactions strictly before ``time_us``, oldest first;
 ``history_length`` counts all of them. ``seen`` holds every distinct item_row met strictly before ``time_us``.
-``targets`` are the item_rows to be found.
+``targets`` are the item_rows to be found. Behind these columns, for each context feature, ``c_<name>`` int32: its code
+at the interaction that is asked for (the first one of a query that asks for a window).
 """
 
 rejects_schema: Final = pa.schema(

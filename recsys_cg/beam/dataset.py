@@ -23,6 +23,7 @@ from recsys_cg.beam.content import (
     catalogue_ids,
     find_frequent,
 )
+from recsys_cg.beam.context import CountContext, FitContext
 from recsys_cg.beam.failures import Failures
 from recsys_cg.beam.histories import WriteHistories
 from recsys_cg.beam.impressions import CleanImpressions, WriteImpressions
@@ -35,6 +36,7 @@ from recsys_cg.beam.spill import GroupByUser
 from recsys_cg.beam.tallies import Tally, merge_tallies
 from recsys_cg.config import Config, DatasetConfig
 from recsys_cg.data.content import FeatureSet
+from recsys_cg.data.context import ContextSet
 from recsys_cg.data.shards import Shard
 from recsys_cg.data.splits import Windows, choose_windows
 from recsys_cg.data.times import format_time
@@ -46,7 +48,12 @@ _EARLIEST_LIKELY_US = 315_532_800_000_000  # 1980-01-01
 
 
 def build_dataset(
-    config: Config, directory: Path, *, runner: Sequence[str] = (), features: FeatureSet | None = None
+    config: Config,
+    directory: Path,
+    *,
+    runner: Sequence[str] = (),
+    features: FeatureSet | None = None,
+    context: ContextSet | None = None,
 ) -> dict[str, Any]:
     """Build the dataset of ``config`` in ``directory``; it is not sealed.
 
@@ -59,6 +66,7 @@ def build_dataset(
         directory: an existing, empty directory.
         runner: Beam flags, behind those of ``dataset.runner``; none: in this process.
         features: content features of an encoder that is kept, as for a refresh; None fits them anew.
+        context: context features of an encoder that is kept; None fits them anew.
 
     Returns:
         what the manifest says of a dataset: rows in, kept, rejected and filtered by reason, windows, items by bucket,
@@ -72,13 +80,15 @@ def build_dataset(
         ConservationError: rows were lost or made up (a defect).
         EnvironmentMismatchError: a package for the source is not installed.
     """
+    if context is not None:
+        context.require_match(config.interactions.context)
     plan = plan_job(config)
     scratch = directory / SCRATCH
     scratch.mkdir()
     failures = Failures(scratch / "failures")
     try:
         with open_pipeline([*config.dataset.runner, *runner]) as pipeline:
-            _Job(config, directory, plan, failures, features).attach(pipeline)
+            _Job(config, directory, plan, failures, features=features, context=context).attach(pipeline)
         failures.raise_first()
         info = finish(config, directory, scratch)
         _doubt_unit(config, info["windows"]["until_us"])
@@ -138,10 +148,17 @@ class _Job:
     """The pipeline of one dataset; each method attaches one part."""
 
     def __init__(
-        self, config: Config, directory: Path, plan: Plan, failures: Failures, features: FeatureSet | None
+        self,
+        config: Config,
+        directory: Path,
+        plan: Plan,
+        failures: Failures,
+        *,
+        features: FeatureSet | None,
+        context: ContextSet | None,
     ) -> None:
         self._config, self._directory, self._plan, self._failures = config, directory, plan, failures
-        self._features = features
+        self._features, self._context = features, context
         self._scratch = directory / SCRATCH
 
     def attach(self, pipeline: beam.Pipeline) -> None:
@@ -161,8 +178,10 @@ class _Job:
         frequent = self._find_frequent(start, shards, windows)
         assembled = self._assemble(start, shards, catalogue, windows, frequent)
         impressions, impression_tallies = self._write_impressions(pipeline, start, assembled)
+        context = self._fit_context(start, shards, windows, frequent)
+        writer = WriteHistories(self._config, self._directory, self._failures)
         written = shards | "WriteHistories" >> beam.ParDo(
-            WriteHistories(self._config, self._directory, self._failures), windows, assembled, impressions, **frequent
+            writer, windows, assembled, impressions, **frequent, **context
         )
         counted = {"interactions": tallies, "items": catalogue_tallies, "written": written}
         for name, parts in {**counted, **impression_tallies}.items():
@@ -250,6 +269,15 @@ class _Job:
             lambda _, tables: find_frequent(tables, least), beam.pvalue.AsList(counts)
         ).with_output_types(pa.Table)
         return {"frequent": beam.pvalue.AsSingleton(found)}
+
+    def _fit_context(self, start: Any, shards: Any, windows: Any, frequent: Mapping[str, Any]) -> Mapping[str, Any]:
+        configs, dataset = self._config.interactions.context, self._config.dataset
+        if not configs:
+            return {}
+        counter = CountContext(configs, self._scratch, dataset.min_user_events, self._failures)
+        counts = shards | "CountContext" >> beam.ParDo(counter, windows, **frequent).with_output_types(pa.Table)
+        fit = FitContext(configs, self._directory, self._failures, self._context)
+        return {"context": beam.pvalue.AsList(start | "FitContext" >> beam.ParDo(fit, beam.pvalue.AsList(counts)))}
 
     def _assemble(self, start: Any, shards: Any, catalogue: Any, windows: Any, frequent: Mapping[str, Any]) -> Any:
         counter = CountItems(self._scratch, self._config.dataset.min_user_events, self._failures)

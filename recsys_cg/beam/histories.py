@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from recsys_cg.beam.content import read_item_ids
+from recsys_cg.beam.context import encode_context, read_context
 from recsys_cg.beam.failures import Failures
 from recsys_cg.beam.interactions import shard_directory
 from recsys_cg.beam.parts import PARQUET, SCRATCH, part_path, write_part
@@ -43,9 +45,10 @@ class WriteHistories(beam.DoFn):
         assembled: list[Mapping[str, Any]],
         _impressions: list[Any],
         frequent: pa.Table | None = None,
+        context: list[Any] | None = None,
     ) -> Iterator[Any]:
-        """Write one shard; ``_impressions`` only says that those of all shards are written."""
-        if windows and assembled:
+        """Write one shard; ``_impressions`` and ``context`` only say that they are written."""
+        if windows and assembled and context != []:
             yield from self._failures.guard(lambda: self._write(number, windows[0], assembled[0], frequent))
 
     def _write(
@@ -79,13 +82,16 @@ class WriteHistories(beam.DoFn):
         rows = np.asarray(pc.index_in(shard.items, value_set=read_item_ids(self._scratch)), dtype=np.int32)
         codes = np.asarray(pc.index_in(shard.events, value_set=pa.array(events, type=pa.string())), dtype=np.int8)
         weights = weights_of(shard.events, self._config.interactions.event_weights)
+        context = None
+        if self._config.interactions.context:
+            context = encode_context(read_context(self._directory), shard)
         return Timeline(
-            shard.users, shard.user, shard.time_us, rows[shard.item], codes[shard.event], weights[shard.event]
+            shard.users, shard.user, shard.time_us, rows[shard.item], codes[shard.event], weights[shard.event], context
         )
 
     def _write_histories(self, timeline: Timeline, number: int) -> None:
         """Write all that is known of each user, whatever the window: what the service will answer from."""
-        everything = training_sequences(timeline, np.ones(len(timeline.user), dtype=np.bool_))
+        everything = training_sequences(replace(timeline, context=None), np.ones(len(timeline.user), dtype=np.bool_))
         with write_part(self._directory, DatasetFiles.HISTORIES, number) as file:
             pq.write_table(everything, file, **PARQUET)
 
@@ -100,6 +106,8 @@ class WriteHistories(beam.DoFn):
     ) -> int:
         dataset = self._config.dataset
         schema = queries_schema
+        for column in timeline.context.schema if timeline.context is not None else ():
+            schema = schema.append(column)
         for column in exposures.schema if exposures is not None else ():
             schema = schema.append(pa.field(f"target_{column.name}", pa.list_(column.type)))
         count = 0

@@ -7,6 +7,7 @@ project file; the store's is relative to the work directory.
 from __future__ import annotations
 
 from recsys_cg.config.data import (
+    ContextConfig,
     DatasetConfig,
     FeatureConfig,
     ImpressionsConfig,
@@ -20,6 +21,7 @@ from recsys_cg.config.release import EvaluationConfig, GatesConfig, ServingConfi
 
 __all__ = [
     "Config",
+    "ContextConfig",
     "DatasetConfig",
     "EvaluationConfig",
     "FeatureConfig",

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from recsys_cg.config.section import Fraction, Positive, Section
 
 __all__ = [
+    "ContextConfig",
     "DatasetConfig",
     "FeatureConfig",
     "ImpressionsConfig",
@@ -62,11 +63,46 @@ def _check_columns_differ(section: _Section, keys: Sequence[str]) -> _Section:
     return section
 
 
+def _check_named_once(names: Sequence[str], what: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{what} names are used twice: {', '.join(twice)}")
+
+
 class ProjectConfig(Section):
     """``[project]``"""
 
     name: str = Field("project", min_length=1, max_length=100, description="shown in reports and releases")
     seed: int = Field(42, ge=0, le=2**31 - 1, description="seed of everything that is drawn")
+
+
+class ContextConfig(Section):
+    """``[[interactions.context]]``: one thing that is known of a query when it is asked, such as the user's device.
+
+    Training takes it from the row of the event that is to be predicted, so it must be known before the item is.
+    """
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)
+    kind: Literal["categorical", "hour_of_day", "day_of_week"] = Field(
+        description="hour_of_day and day_of_week are read off the event's time"
+    )
+    column: str | None = Field(None, description="categorical: column of the log; default: the feature's name")
+    max_vocabulary: int = Field(1_000, ge=1, description="categorical: most frequent values kept as entries")
+    hash_buckets: int = Field(16, ge=1, description="categorical: buckets for values outside the vocabulary")
+    time_zone: Zone = Field("UTC", description="hour_of_day, day_of_week: zone whose clock is read")
+
+    @property
+    def source_column(self) -> str | None:
+        """Column of the log that holds the feature; None for what the time tells."""
+        return (self.column or self.name) if self.kind == "categorical" else None
+
+    @model_validator(mode="after")
+    def _options_fit_the_kind(self) -> Self:
+        foreign = ("time_zone",) if self.kind == "categorical" else ("column", "max_vocabulary", "hash_buckets")
+        for name in foreign:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is no option of {self.kind} context, and {self.name} is {self.kind}")
+        return self
 
 
 class InteractionsConfig(Section):
@@ -84,6 +120,7 @@ class InteractionsConfig(Section):
         default_factory=dict, description="event type -> weight; other types are filtered out; empty: all weigh 1"
     )
     filters: list[str] = Field(default_factory=list, description='rows to keep, e.g. ["quantity > 0"]')
+    context: list[ContextConfig] = Field(default_factory=list, description="what is known of a query when it is asked")
 
     @model_validator(mode="after")
     def _events_need_a_column(self) -> Self:
@@ -96,6 +133,18 @@ class InteractionsConfig(Section):
     @model_validator(mode="after")
     def _columns_differ(self) -> Self:
         return _check_columns_differ(self, ("user", "item", "time", "event"))
+
+    @model_validator(mode="after")
+    def _context_tells_no_target(self) -> Self:
+        _check_named_once([feature.name for feature in self.context], "context")
+        for feature in self.context:
+            if feature.source_column == self.item:
+                raise ValueError(f"context {feature.name!r} is the item's column: a query cannot know its answer")
+            if feature.source_column == self.time:
+                raise ValueError(
+                    f'context {feature.name!r} is the column of the time: use kind = "hour_of_day" or "day_of_week"'
+                )
+        return self
 
 
 class FeatureConfig(Section):
@@ -139,10 +188,7 @@ class ItemsConfig(Section):
 
     @model_validator(mode="after")
     def _features_are_named_once(self) -> Self:
-        names = [feature.name for feature in self.features]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"feature names are used twice: {', '.join(twice)}")
+        _check_named_once([feature.name for feature in self.features], "feature")
         return self
 
 

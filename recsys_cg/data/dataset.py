@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from recsys_cg.artifacts import Manifest, read_manifest
 from recsys_cg.data.content import FeatureSet
+from recsys_cg.data.context import ContextSet
 from recsys_cg.errors import ArtifactCorruptError, ArtifactMissingError
 from recsys_cg.schema import DatasetFiles
 
@@ -53,6 +54,17 @@ class Dataset:
             return FeatureSet.from_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise ArtifactMissingError(f"{self.path} lacks {DatasetFiles.FEATURES}") from error
+
+    @cached_property
+    def context(self) -> ContextSet:
+        """The fitted context features; none where the dataset has none."""
+        path = self.path / DatasetFiles.CONTEXT
+        if DatasetFiles.CONTEXT not in self.manifest.files:
+            return ContextSet()
+        try:
+            return ContextSet.from_json(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise ArtifactMissingError(f"{self.path} lacks {DatasetFiles.CONTEXT}") from error
 
     def iter_sequences(self) -> Iterator[pa.Table]:
         """Yield the training sequences, one table a shard, in the order of the shards."""

@@ -71,6 +71,11 @@ def parse_filter(text: str) -> Filter:
 
     Raises:
         ConfigError: the text has another form; the message shows the form.
+
+    Example:
+        >>> parsed = parse_filter('event in ["click", "buy"]')
+        >>> parsed.column, parsed.values
+        ('event', ('click', 'buy'))
     """
     match = _FORM.match(text)
     if match is None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from recsys_cg.config import InteractionsConfig
 from recsys_cg.data.blocks import Block, naming_source, reject_rows
+from recsys_cg.data.context_values import JOINED, join_values
 from recsys_cg.data.filters import apply_filters, parse_filters
 from recsys_cg.data.identifiers import hash_strings, to_strings
 from recsys_cg.data.times import is_absurd, parse_times
@@ -31,7 +32,8 @@ class Cleaned:
     """What became of a block: ``rows`` = events + rejects + the sum of ``filtered``.
 
     Attributes:
-        events: rows kept, as `recsys_cg.schema.events_schema`, in the order of the block.
+        events: rows kept, as `recsys_cg.schema.events_schema`, in the order of the block; with categorical context
+            features also their values, as `recsys_cg.data.context_values.join_values` gives them.
         rejects: broken rows, as `recsys_cg.schema.rejects_schema`.
         filtered: reason -> rows left out on purpose (``filter``, ``unlisted_event``).
         rows: rows that the block stood for.
@@ -50,6 +52,7 @@ def interaction_columns(config: InteractionsConfig) -> list[str]:
         ConfigError: a filter cannot be parsed.
     """
     columns = [config.user, config.item, config.time, *([config.event] if config.event else [])]
+    columns += [feature.source_column for feature in config.context if feature.source_column is not None]
     return list(dict.fromkeys(columns + [condition.column for condition in parse_filters(config.filters)]))
 
 
@@ -76,6 +79,7 @@ def clean_block(
     with naming_source(block.source):
         fields = _read_fields(block.table, config)
         kept, reasons, filtered = _choose_rows(block.table, fields.events, config)
+        context = join_values(block.table, config.context)
     reasons |= _find_faults(fields, kept, catalogue)
     rejects = pa.concat_tables([block.rejects, reject_rows(block, reasons)])
     for mask in reasons.values():
@@ -84,10 +88,13 @@ def clean_block(
         late = kept & _mask(pc.fill_null(pc.greater_equal(fields.times, until_us), False))
         filtered["after_test_until"] = int(late.sum())
         kept &= ~late
-    columns = [fields.users, fields.items, fields.times, fields.events]
+    columns = [fields.users, fields.items, fields.times, fields.events, *([] if context is None else [context])]
     if not kept.all():
         columns = [column.filter(pa.array(kept)) for column in columns]
-    clean = pa.table([*columns, pa.array(weights_of(columns[3], config.event_weights))], schema=events_schema)
+    weights = pa.array(weights_of(columns[3], config.event_weights))
+    clean = pa.table([*columns[:4], weights], schema=events_schema)
+    if context is not None:
+        clean = clean.append_column(JOINED, columns[4])
     return Cleaned(clean, rejects, {reason: count for reason, count in filtered.items() if count}, block.rows)
 
 
@@ -179,6 +186,12 @@ def split_by_shard(rows: pa.Table, shards: int) -> list[tuple[int, pa.Table]]:
 
 
 def lean(events: pa.Table) -> pa.Table:
-    """Return events for their way to the workers: event types as a dictionary, no weight (the type implies it)."""
-    types = events.column("event").combine_chunks().dictionary_encode()
-    return events.select(["user_id", "item_id", "time_us"]).append_column("event", types)
+    """Return events for their way to the workers: event types as a dictionary, no weight (the type implies it).
+
+    Context values, where there are any, become a dictionary too.
+    """
+    lighter = events.select(["user_id", "item_id", "time_us"])
+    for name in ("event", JOINED):
+        if name in events.column_names:
+            lighter = lighter.append_column(name, events.column(name).combine_chunks().dictionary_encode())
+    return lighter

@@ -20,6 +20,10 @@ def sampling_probabilities(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.floa
 
     An item is met as an in-batch negative with this probability, so it is the q of the logQ correction
     (Yi et al. 2019, section 3).
+
+    Example:
+        >>> sampling_probabilities(np.array([6, 3, 1])).tolist()
+        [0.6, 0.3, 0.1]
     """
     total = counts.sum()
     return counts / total if total else np.zeros(len(counts), dtype=np.float64)
@@ -36,6 +40,10 @@ def assign_buckets(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
 
     Returns:
         strings ``[n]`` of `recsys_cg.schema.BUCKETS`.
+
+    Example:
+        >>> assign_buckets(np.array([5, 3, 1, 1, 0])).tolist()
+        ['head', 'torso', 'tail', 'tail', 'cold']
     """
     before = np.cumsum(counts) - counts
     total = counts.sum()
@@ -44,5 +52,10 @@ def assign_buckets(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
 
 
 def count_buckets(buckets: npt.NDArray[np.str_]) -> dict[str, int]:
-    """Return the number of items in each bucket, all four named."""
+    """Return the number of items in each bucket, all four named.
+
+    Example:
+        >>> count_buckets(np.array(["head", "tail", "tail"]))
+        {'head': 1, 'torso': 0, 'tail': 2, 'cold': 0}
+    """
     return {bucket: int((buckets == bucket).sum()) for bucket in BUCKETS}

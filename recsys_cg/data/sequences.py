@@ -33,6 +33,7 @@ class Timeline:
         item_row: int32 ``[n]``.
         event: int8 ``[n]``, event codes.
         weight: float32 ``[n]``.
+        context: columns ``c_<name>`` int32 ``[n]`` of `recsys_cg.data.context.ContextSet.encode`; None without.
     """
 
     users: pa.Array
@@ -41,6 +42,7 @@ class Timeline:
     item_row: npt.NDArray[np.int32]
     event: npt.NDArray[np.int8]
     weight: npt.NDArray[np.float32]
+    context: pa.Table | None = None
 
     def user_starts(self) -> Ints:
         """Return the position of each user's first event, and ``n`` behind them; int64 ``[users + 1]``."""
@@ -79,7 +81,18 @@ def training_sequences(timeline: Timeline, is_training: npt.NDArray[np.bool_]) -
         _lists(offsets, timeline.event[is_training]),
         _lists(offsets, timeline.weight[is_training]),
     ]
-    return pa.table(columns, schema=sequences_schema)
+    table = pa.table(columns, schema=sequences_schema)
+    for name, codes in _context_columns(timeline):
+        table = table.append_column(
+            pa.field(name, pa.list_(pa.int32()), nullable=False), _lists(offsets, codes[is_training])
+        )
+    return table
+
+
+def _context_columns(timeline: Timeline) -> Iterator[tuple[str, npt.NDArray[np.int32]]]:
+    if timeline.context is not None:
+        for name in timeline.context.column_names:
+            yield name, timeline.context.column(name).to_numpy()
 
 
 def evaluation_queries(
@@ -109,8 +122,9 @@ def evaluation_queries(
             ``targets``.
 
     Yields:
-        tables of `recsys_cg.schema.queries_schema`, then the columns of ``exposures``; each of at most about four
-        million list values, so that memory stays bounded where users have long pasts.
+        tables of `recsys_cg.schema.queries_schema`, then the context at the event that is asked for, then the columns
+        of ``exposures``; each of at most about four million list values, so that memory stays bounded where users have
+        long pasts.
     """
     asked = np.flatnonzero((timeline.time_us >= from_us) & (timeline.time_us < until_us)).astype(np.int64)
     if not len(asked):
@@ -130,6 +144,8 @@ def evaluation_queries(
         offsets = _offsets(target_counts[start:end])
         lists = _lists(offsets, timeline.item_row[chosen])
         table = _query_table(timeline, asked[start:end], lists, pasts.slice(start, end))
+        for name, codes in _context_columns(timeline):
+            table = table.append_column(pa.field(name, pa.int32(), nullable=False), pa.array(codes[asked[start:end]]))
         if exposures is not None:
             for name in exposures.column_names:
                 values = exposures.column(name).combine_chunks().take(pa.array(chosen))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recsys_cg.data.context_values import JOINED
 from recsys_cg.schema import events_schema
 
 __all__ = ["Shard", "build_shard"]
@@ -36,6 +37,8 @@ class Shard:
         item: int32 ``[n]``, position in ``items``.
         event: int32 ``[n]``, position in ``events``.
         time_us: int64 ``[n]``.
+        contexts: distinct joined context values (`recsys_cg.data.context_values.join_values`), sorted; None without.
+        context: int32 ``[n]``, position in ``contexts``; None without.
     """
 
     users: pa.Array
@@ -45,14 +48,17 @@ class Shard:
     item: npt.NDArray[np.int32]
     event: npt.NDArray[np.int32]
     time_us: npt.NDArray[np.int64]
+    contexts: pa.Array | None = None
+    context: npt.NDArray[np.int32] | None = None
 
     def save(self, directory: Path) -> None:
         """Write the shard below ``directory``, and beside it the sorted times as ``times.npy``."""
         directory.mkdir(parents=True, exist_ok=True)
-        for name in ("user", "item", "event", "time_us"):
+        with_context = self.context is not None
+        for name in ("user", "item", "event", "time_us", *(["context"] if with_context else [])):
             np.save(directory / f"{name}.npy", getattr(self, name))
         np.save(directory / "times.npy", np.sort(self.time_us))
-        for name in ("users", "items"):
+        for name in ("users", "items", *(["contexts"] if with_context else [])):
             table = pa.table({name: getattr(self, name)})
             with pa.OSFile(str(directory / f"{name}.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
                 out.write_table(table)
@@ -61,9 +67,11 @@ class Shard:
     @classmethod
     def open(cls, directory: Path) -> Shard:
         """Map the shard that `save` wrote; nothing is read until it is used."""
-        numbers = {name: np.load(directory / f"{name}.npy", mmap_mode="r") for name in ("user", "item", "event")}
+        has_context = (directory / "context.npy").exists()
+        named = ("user", "item", "event", *(["context"] if has_context else []))
+        numbers = {name: np.load(directory / f"{name}.npy", mmap_mode="r") for name in named}
         strings = {}
-        for name in ("users", "items"):
+        for name in ("users", "items", *(["contexts"] if has_context else [])):
             table = pa.ipc.open_file(pa.memory_map(str(directory / f"{name}.arrow"))).read_all()
             strings[name] = table.column(name).combine_chunks()
         events = json.loads((directory / "events.json").read_text(encoding="utf-8"))
@@ -78,8 +86,13 @@ class Shard:
 
     def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Shard:
         """Return the shard with these of its rows, in this order, and all of its names."""
-        return Shard(
-            self.users, self.items, self.events, self.user[rows], self.item[rows], self.event[rows], self.time_us[rows]
+        return replace(
+            self,
+            user=self.user[rows],
+            item=self.item[rows],
+            event=self.event[rows],
+            time_us=self.time_us[rows],
+            context=None if self.context is None else self.context[rows],
         )
 
     def to_table(self) -> pa.Table:
@@ -90,6 +103,8 @@ class Shard:
             "time_us": pa.array(self.time_us),
             "event": pa.DictionaryArray.from_arrays(pa.array(self.event), self.events),
         }
+        if self.context is not None:
+            columns[JOINED] = pa.DictionaryArray.from_arrays(pa.array(self.context), self.contexts)
         return pa.table(columns)
 
 
@@ -101,10 +116,11 @@ def build_shard(
     Of each user the newest ``max_user_events`` rows are kept (by time, then item_id), counted before repeats are
     dropped, so that the cap can be applied piecewise: however many events a robot has, memory holds at most about
     four million rows more than what is kept. With ``dedupe``, one event of each (user, item, time) is kept: of the
-    greatest weight, then of the first name.
+    greatest weight, then of the first name, then of the first context.
 
     Args:
-        tables: events with user_id, item_id, time_us and event, the last as strings or as a dictionary.
+        tables: events with user_id, item_id, time_us and event, the last as strings or as a dictionary; and perhaps
+            context, likewise.
         max_user_events: at least 1.
         dedupe: whether repeats are dropped.
         weights: event type -> weight; may be empty.
@@ -160,19 +176,38 @@ def _sort(tables: Sequence[pa.Table], weights: Mapping[str, float]) -> Shard:
     rank = np.empty(len(names), dtype=np.int32)
     rank[preferred] = np.arange(len(names), dtype=np.int32)
     ranked = rank[event] if len(names) > 1 else event
+    contexts = context = None
+    if JOINED in table.column_names:
+        contexts, context = _encode(table.column(JOINED))
+        pairs, ranked = _pair(ranked, context, len(contexts))
     user, time_us, item, ranked = _sort_columns(user, time_us, item, ranked)
+    if contexts is not None:
+        ranked, context = (column[ranked] for column in pairs)
     back = np.array(preferred, dtype=np.int32)
-    return Shard(users, items, events, user, item, back[ranked] if len(names) > 1 else ranked, time_us)
+    event = back[ranked] if len(names) > 1 else ranked
+    return Shard(users, items, events, user, item, event, time_us, contexts, context)
+
+
+def _pair(
+    rank: npt.NDArray[np.int32], context: npt.NDArray[np.int32], contexts: int
+) -> tuple[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]], npt.NDArray[np.int32]]:
+    """Number the distinct (rank, context) in order; return rank and context of each, and the number of each row."""
+    distinct, place = np.unique(rank.astype(np.int64) * contexts + context, return_inverse=True)
+    high, low = np.divmod(distinct, max(contexts, 1))
+    return (high.astype(np.int32), low.astype(np.int32)), place.astype(np.int32)
 
 
 def _decode_where_mixed(tables: Sequence[pa.Table]) -> Sequence[pa.Table]:
-    """Bring the event column to one type: dictionaries where all are, else strings."""
-    types = [table.schema.field("event").type for table in tables]
-    if len(set(types)) == 1:
-        return tables
-    encoded = (table.column("event").cast(pa.string()).dictionary_encode() for table in tables)
-    kept = ["user_id", "item_id", "time_us"]
-    return [table.select(kept).append_column("event", column) for table, column in zip(tables, encoded, strict=True)]
+    """Bring the columns of event and context to one type: dictionaries where all are, else strings."""
+    for name in ("event", JOINED):
+        if name in tables[0].column_names and len({table.schema.field(name).type for table in tables}) > 1:
+            tables = [_encode_column(table, name) for table in tables]
+    return tables
+
+
+def _encode_column(table: pa.Table, name: str) -> pa.Table:
+    encoded = table.column(name).cast(pa.string()).dictionary_encode()
+    return table.set_column(table.schema.get_field_index(name), name, encoded)
 
 
 def _encode(column: pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.int32]]:

@@ -43,6 +43,10 @@ def quantile_cut(times: Sequence[npt.NDArray[np.int64]], share: Fraction) -> int
     Args:
         times: sorted int64 arrays, at least one event in all.
         share: in (0, 1].
+
+    Example:
+        >>> quantile_cut([np.array([10, 20, 30, 40])], Fraction(1, 2))
+        21
     """
     rank = max(math.floor(share * sum(len(part) for part in times)), 1)
     filled = [part for part in times if len(part)]

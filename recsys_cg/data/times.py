@@ -48,6 +48,10 @@ def parse_times(column: pa.Array | pa.ChunkedArray, unit: str, zone: str = "UTC"
 
     Returns:
         int64 array of microseconds; use `is_absurd` for values outside 1970 to 2200.
+
+    Example:
+        >>> parse_times(pa.array(["2020-09-13T12:26:40Z", "soon"]), "iso8601").to_pylist()
+        [1600000000000000, None]
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(array.type):
@@ -71,7 +75,12 @@ def is_absurd(times: pa.Array) -> pa.Array:
 
 
 def format_time(time_us: int) -> str:
-    """Return ``time_us`` as RFC 3339 in UTC, for people."""
+    """Return ``time_us`` as RFC 3339 in UTC, for people.
+
+    Example:
+        >>> format_time(1_600_000_000_000_000)
+        '2020-09-13T12:26:40.000000Z'
+    """
     return str(np.datetime64(time_us, "us")) + "Z"
 
 

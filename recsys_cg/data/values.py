@@ -74,6 +74,10 @@ def split_values(column: pa.ChunkedArray, name: str, separator: str | None) -> R
     """Read a categorical column: one value, a list of values, or text that ``separator`` splits.
 
     White space around a value is not part of it; empty values are none; a value counts once an item.
+
+    Example:
+        >>> split_values(pa.chunked_array([["Drama|War", None]]), "genres", "|").values.to_pylist()
+        ['Drama', 'War']
     """
     pairs = _pairs(column, name)
     if separator is not None:
@@ -86,6 +90,10 @@ def tokenize(column: pa.ChunkedArray, name: str) -> Ragged:
     """Read a text column as tokens: NFKD, lower case, then the runs of letters, marks and digits; each once an item.
 
     The order of first occurrence is kept. Scripts without spaces (Chinese, Japanese, Thai) give one token a run.
+
+    Example:
+        >>> tokenize(pa.chunked_array([["Se7en, The"]]), "title").values.to_pylist()
+        ['se7en', 'the']
     """
     pairs = _pairs(column, name)
     text = pc.utf8_lower(pc.utf8_normalize(pairs.values, form="NFKD"))

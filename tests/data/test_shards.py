@@ -101,3 +101,29 @@ def test_an_empty_shard_is_a_shard(tmp_path: Path) -> None:
     shard.save(tmp_path / "s")
     assert _rows(Shard.open(tmp_path / "s")) == []
     assert counts == {}
+
+
+def test_context_stays_with_its_event_and_decides_between_equal_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    events = [
+        (f"u{rng.integers(3)}", f"i{rng.integers(3)}", int(rng.integers(9)), "ab"[rng.integers(2)]) for _ in range(300)
+    ]
+    context = [f"{event[0]}|{event[3]}|{rng.integers(3)}" for event in events]
+    table = _table(events).append_column("context", pa.array(context))
+    weights = {"a": 1.0, "b": 2.0}
+    whole, _ = build_shard([table], max_user_events=1000, dedupe=True, weights=weights)
+    first: dict[tuple[str, str, int], tuple[float, str]] = {}
+    for (user, item, time, event), text in sorted(zip(events, context, strict=True), key=lambda one: one[1]):
+        key = (user, item, time)
+        first[key] = min(first.get(key, (-weights[event], text)), (-weights[event], text))
+    rows = whole.to_table().to_pylist()
+    assert len(rows) == len({(r["user_id"], r["item_id"], r["time_us"]) for r in rows})
+    assert all(first[r["user_id"], r["item_id"], r["time_us"]][1] == r["context"] for r in rows)
+    monkeypatch.setattr(shards, "_COMPACT_ROWS", 50)
+    blocks = [table.take(rng.permutation(300)[:0])] + [table.slice(start, 30) for start in range(270, -1, -30)]
+    again, _ = build_shard(blocks, max_user_events=1000, dedupe=True, weights=weights)
+    assert again.to_table().to_pylist() == rows
+    whole.save(tmp_path / "s")
+    assert Shard.open(tmp_path / "s").to_table().to_pylist() == rows
