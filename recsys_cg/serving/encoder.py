@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -31,7 +30,8 @@ __all__ = ["EncoderContract", "QueryEncoder"]
 
 _SIGNATURE = "serving_default"
 _INPUTS = ("history", "gap_s", "event", "length")
-_CHUNK = 256
+_LARGEST = 32
+_UNSIZED = -1
 _FORMAT = 1
 _NORM_TOLERANCE = 1e-3
 
@@ -90,22 +90,23 @@ class _Runner:
         except (ValueError, RuntimeError) as error:
             raise ArtifactCorruptError(f"{source} cannot be loaded by LiteRT: {error}") from error
         _check_signature(inputs, outputs, contract, source)
-        self._inputs = {name: int(inputs[name]["index"]) for name in _INPUTS}
+        self._inputs = [int(inputs[name]["index"]) for name in _INPUTS]
         self._output = int(outputs["query"]["index"])
-        self.rows = -1
+        self.rows = _UNSIZED
 
-    def __call__(self, tensors: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
-        rows = len(tensors["length"])
+    def __call__(self, tensors: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
+        interpreter = self._interpreter
+        rows = len(tensors[0])
         if rows != self.rows:
-            self.rows = -1
-            for name, index in self._inputs.items():
-                self._interpreter.resize_tensor_input(index, tensors[name].shape)
-            self._interpreter.allocate_tensors()
+            self.rows = _UNSIZED
+            for index, tensor in zip(self._inputs, tensors, strict=True):
+                interpreter.resize_tensor_input(index, tensor.shape)
+            interpreter.allocate_tensors()
             self.rows = rows
-        for name, index in self._inputs.items():
-            self._interpreter.set_tensor(index, tensors[name])
-        self._interpreter.invoke()
-        found: NDArray[np.float32] = self._interpreter.get_tensor(self._output)
+        for index, tensor in zip(self._inputs, tensors, strict=True):
+            interpreter.set_tensor(index, tensor)
+        interpreter.invoke()
+        found: NDArray[np.float32] = interpreter.get_tensor(self._output)
         return found
 
 
@@ -132,6 +133,10 @@ def _check_signature(inputs: dict[str, Any], outputs: dict[str, Any], contract: 
 
 
 def _check_queries(queries: NDArray[np.float32], source: Path) -> None:
+    if len(queries) == 1:
+        one = queries[0]
+        if abs(float(one.dot(one)) - 1.0) <= _NORM_TOLERANCE:
+            return
     norms = np.einsum("ij,ij->i", queries, queries)
     wrong = np.flatnonzero(~(np.abs(norms - 1.0) <= _NORM_TOLERANCE))
     if not len(wrong):
@@ -146,7 +151,8 @@ class QueryEncoder:
 
     Safe to call from many threads: an interpreter serves one call at a time, and up to ``interpreters`` of them are
     made on demand; a call beyond that waits. Each holds its own activations and shares nothing that is written. Taking
-    another batch size costs an interpreter time, so sizes that come often keep interpreters of their own.
+    another batch size costs an interpreter time, and a batch gains little beyond two rows, so a batch is encoded in
+    parts of 32, 16, 8, 4, 2 and 1 rows, sizes that come often and so keep interpreters of their own.
 
     Args:
         content: the bytes of ``query.tflite``.
@@ -162,6 +168,9 @@ class QueryEncoder:
         self._idle = [_Runner(content, contract, source)]
         self._unmade = interpreters - 1
         self._changed = threading.Condition()
+        length, width = contract.max_history, contract.history_dim
+        tails: tuple[tuple[int, ...], ...] = ((length, width), (length,), (length,), ())
+        self._tails = list(zip(_INPUTS, tails, map(np.dtype, ("f4", "f4", "i4", "i4")), strict=True))
 
     @classmethod
     def open(cls, directory: Path, *, interpreters: int = 8) -> Self:
@@ -203,53 +212,49 @@ class QueryEncoder:
             ArtifactCorruptError: a query vector came out with a NaN or an infinity.
             MetricMismatchError: a query vector came out with another norm than one.
         """
-        tensors = {"history": history, "gap_s": gap_s, "event": event, "length": length}
-        self._require_shapes(tensors)
-        if not len(length):
-            return np.zeros((0, self.contract.dim), np.float32)
-        with self._borrow(min(len(length), _CHUNK)) as run:
-            parts = [
-                run({name: value[start : start + _CHUNK] for name, value in tensors.items()})
-                for start in range(0, len(length), _CHUNK)
-            ]
-        queries = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        tensors = (history, gap_s, event, length)
+        rows = len(length)
+        for (name, tail, kind), value in zip(self._tails, tensors, strict=True):
+            if value.shape != (rows, *tail) or value.dtype != kind:
+                raise SearchError(
+                    f"{name} is {value.dtype} {value.shape}; the query tower reads {kind} {(rows, *tail)}"
+                )
+        if rows == 1:
+            queries = self._run(tensors)
+        else:
+            queries = np.empty((rows, self.contract.dim), np.float32)
+            start = 0
+            while start < rows:
+                part = slice(start, start + min(_LARGEST, 1 << ((rows - start).bit_length() - 1)))
+                queries[part] = self._run([value[part] for value in tensors])
+                start = part.stop
         _check_queries(queries, self._source)
         return queries
 
-    def _require_shapes(self, tensors: dict[str, NDArray[Any]]) -> None:
-        rows, contract = len(tensors["length"]), self.contract
-        shapes = {
-            "history": (rows, contract.max_history, contract.history_dim),
-            "gap_s": (rows, contract.max_history),
-            "event": (rows, contract.max_history),
-            "length": (rows,),
-        }
-        for name, shape in shapes.items():
-            kind = np.dtype(np.float32 if name in ("history", "gap_s") else np.int32)
-            value = tensors[name]
-            if value.shape != shape or value.dtype != kind:
-                raise SearchError(f"{name} is {value.dtype} {value.shape}; the query tower reads {kind} {shape}")
+    def _run(self, tensors: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
+        runner = self._take(len(tensors[0]))
+        try:
+            return runner(tensors)
+        finally:
+            with self._changed:
+                self._idle.append(runner)
+                self._changed.notify()
 
-    @contextmanager
-    def _borrow(self, rows: int) -> Iterator[_Runner]:
-        """Give a runner that no other call uses: one of this batch size, else a new one, else the one idle longest."""
+    def _take(self, rows: int) -> _Runner:
+        """Return a runner that no other call uses: one of this batch size, else a new one, else the longest idle."""
         with self._changed:
             while not self._idle and not self._unmade:
                 self._changed.wait()
-            fitting = [place for place, runner in enumerate(self._idle) if runner.rows == rows]
-            if fitting or not self._unmade:
-                runner = self._idle.pop(fitting[-1] if fitting else 0)
-            else:
-                runner = None
-                self._unmade -= 1
+            for place in range(len(self._idle) - 1, -1, -1):
+                if self._idle[place].rows in (rows, _UNSIZED):
+                    return self._idle.pop(place)
+            if not self._unmade:
+                return self._idle.pop(0)
+            self._unmade -= 1
         try:
-            if runner is None:
-                runner = _Runner(self._content, self.contract, self._source)
-            yield runner
-        finally:
+            return _Runner(self._content, self.contract, self._source)
+        except BaseException:
             with self._changed:
-                if runner is None:
-                    self._unmade += 1
-                else:
-                    self._idle.append(runner)
+                self._unmade += 1
                 self._changed.notify()
+            raise

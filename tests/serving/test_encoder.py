@@ -88,11 +88,18 @@ def test_many_threads_get_their_own_answers(release_path: Path):
     assert len(encoder._idle) <= 2
 
 
-def test_a_batch_size_that_came_before_keeps_its_interpreter(release_path: Path):
-    encoder = QueryEncoder.open(release_path / "encoder", interpreters=3)
-    for batch in (1, 5, 9, 5, 1, 7, 1):
+def test_a_batch_is_encoded_in_parts_whose_sizes_keep_their_interpreters(release_path: Path):
+    encoder = QueryEncoder.open(release_path / "encoder", interpreters=8)
+    for batch in (1, 5, 9, 71, 6):
         assert encoder.encode(**tensors([2] * batch)).shape == (batch, 4)
-    assert [runner.rows for runner in encoder._idle] == [5, 7, 1]
+    assert sorted(runner.rows for runner in encoder._idle) == [1, 2, 4, 8, 32]
+
+
+def test_with_fewer_interpreters_than_sizes_the_one_idle_longest_changes(release_path: Path):
+    encoder = QueryEncoder.open(release_path / "encoder", interpreters=2)
+    for batch in (4, 1, 2):
+        assert encoder.encode(**tensors([2] * batch)).shape == (batch, 4)
+    assert [runner.rows for runner in encoder._idle] == [1, 2]
 
 
 def test_a_nan_in_a_history_is_an_error_not_a_vector(encoder: QueryEncoder):

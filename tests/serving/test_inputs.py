@@ -119,6 +119,16 @@ def test_a_batch_mixes_empty_short_and_long_histories():
     assert not tensors["history"][[0, 2]].any()
 
 
+@pytest.mark.parametrize("length", [0, 1, 2, 3])
+def test_a_history_alone_is_laid_out_as_in_a_batch(length: int):
+    rows, times, events = [2, 0, 1][:length], [1_500_000, 9_000_000, 4_000_000][:length], [1, 0, 1][:length]
+    alone = inputs(rows, times, events, [length], [10_000_000])
+    batch = inputs(rows + rows, times + times, events + events, [length, length], [10_000_000, 10_000_000])
+    for name, value in alone.items():
+        np.testing.assert_array_equal(value[0], batch[name][1], err_msg=name)
+        assert value.dtype == batch[name].dtype
+
+
 def test_time_that_runs_backwards_gives_no_negative_gap():
     assert inputs([0, 1], [9_000_000, 3_000_000], [0, 0], [2], [1_000_000])["gap_s"].tolist() == [[0.0, 0.0]]
 
