@@ -28,7 +28,12 @@ Floats = NDArray[np.floating]
 
 
 def l2_normalise(vectors: Floats) -> NDArray[np.float32]:
-    """Return ``x / sqrt(max(sum(x^2), 1e-12))`` along the last axis, as float32; a zero vector stays zero."""
+    """Return ``x / sqrt(max(sum(x^2), 1e-12))`` along the last axis, as float32; a zero vector stays zero.
+
+    Example:
+        >>> l2_normalise(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()  # float32
+        [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
     wide = np.asarray(vectors, dtype=np.float64)
     squared = np.square(wide).sum(axis=-1, keepdims=True)
     unit: NDArray[np.float32] = (wide / np.sqrt(np.maximum(squared, NORM_EPSILON))).astype(np.float32)
@@ -43,6 +48,10 @@ def alignment(queries: Floats, positives: Floats) -> float:
     Args:
         queries: [pairs, dim], at least one pair.
         positives: [pairs, dim], row i belongs to row i of ``queries``.
+
+    Example:
+        >>> alignment(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]))
+        2.0
     """
     _require_rows(queries, 1)
     difference = np.asarray(queries, dtype=np.float64) - np.asarray(positives, dtype=np.float64)
@@ -57,6 +66,10 @@ def uniformity(vectors: Floats, *, t: float = 2.0) -> float:
     Args:
         vectors: [points, dim] unit vectors, at least two. Cost is points^2: pass a sample of a few thousand.
         t: the kernel's sharpness, above 0.
+
+    Example:
+        >>> uniformity(np.array([[1.0, 0.0], [-1.0, 0.0]]))  # -t * 2^2
+        -8.0
     """
     _require_rows(vectors, 2)
     wide = np.asarray(vectors, dtype=np.float64)
@@ -67,7 +80,12 @@ def uniformity(vectors: Floats, *, t: float = 2.0) -> float:
 
 
 def mean_pairwise_similarity(vectors: Floats) -> float:
-    """Return the mean dot product of distinct rows, in [-1/(n-1), 1] for unit vectors; 1 is total collapse."""
+    """Return the mean dot product of distinct rows, in [-1/(n-1), 1] for unit vectors; 1 is total collapse.
+
+    Example:
+        >>> mean_pairwise_similarity(np.array([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]]))  # (1 - 1 - 1) / 3
+        -0.3333333333333333
+    """
     _require_rows(vectors, 2)
     wide = np.asarray(vectors, dtype=np.float64)
     count = len(wide)
@@ -79,6 +97,10 @@ def effective_rank(vectors: Floats) -> float:
     """Return exp of the entropy of the normalised singular values, in [1, dim]; 1 is a line, 0 rows of zeros only.
 
     Roy and Vetterli 2007, definition 1, of the matrix as it is (not centred), so that a common direction counts.
+
+    Example:
+        >>> round(effective_rank(np.eye(3)), 6)
+        3.0
     """
     _require_rows(vectors, 1)
     singular = np.linalg.svd(np.asarray(vectors, dtype=np.float64), compute_uv=False)

@@ -101,7 +101,12 @@ def _latest_before(keys: NDArray[np.int64], times: NDArray[np.int64], first: int
 
 
 def popularity_propensity(train_counts: NDArray[np.int64], exponent: float) -> Floats:
-    """Return [items] relative probabilities of being observed, in (0, 1], 1 for the most popular item."""
+    """Return [items] relative probabilities of being observed, in (0, 1], 1 for the most popular item.
+
+    Example:
+        >>> popularity_propensity(np.array([99, 24]), 0.5).tolist()
+        [1.0, 0.5]
+    """
     if not len(train_counts):
         return np.zeros(0)
     smoothed = train_counts + 1.0
@@ -110,7 +115,12 @@ def popularity_propensity(train_counts: NDArray[np.int64], exponent: float) -> F
 
 
 def effective_sample_size(weights: Floats) -> float:
-    """Return ``(sum w)^2 / sum w^2`` (Kish 1965): the number of equal weights that would be as informative."""
+    """Return ``(sum w)^2 / sum w^2`` (Kish 1965): the number of equal weights that would be as informative.
+
+    Example:
+        >>> effective_sample_size(np.array([1.0, 1.0, 0.0, 0.0]))
+        2.0
+    """
     squared = np.square(weights).sum()
     return float(np.square(weights.sum()) / squared) if squared > 0 else 0.0
 
@@ -124,6 +134,10 @@ def weigh(propensities: Floats, target_counts: NDArray[np.int64], *, clip: float
         clip: share of the targets, those of the smallest propensities, whose propensity is raised to the floor; in
             [0, 1). It bounds the weight of one target at the price of a bias towards raw recall.
         source: where the propensities come from, for the report.
+
+    Example:
+        >>> weigh(np.array([0.5, 0.25]), np.array([1, 1]), clip=0.0, source="logged").values.tolist()
+        [2.0, 4.0]
     """
     known = ~np.isnan(propensities)
     floor = float(np.quantile(propensities[known], clip)) if known.any() else 1.0

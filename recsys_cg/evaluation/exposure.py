@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recsys_cg.schema import BUCKETS
 
-__all__ = ["Exposure", "entropy", "exposure_curve", "gini", "mean_overlap"]
+__all__ = ["Exposure", "entropy", "exposure_curve", "gini", "mean_overlap", "self_information"]
 
 Counts = NDArray[np.int64]
 
@@ -19,6 +19,10 @@ def gini(counts: Counts) -> float:
     """Return the Gini coefficient of exposure over candidates, in [0, 1): 0 is even, near 1 a few items only.
 
     ``G = sum_i (2 i - n - 1) x_i / (n sum x)``, counts x ascending, i from 1. NaN where nothing was shown.
+
+    Example:
+        >>> gini(np.array([1, 1, 1, 1])), gini(np.array([0, 0, 0, 4]))
+        (0.0, 0.75)
     """
     ordered = np.sort(counts).astype(np.float64)
     total = ordered.sum()
@@ -32,6 +36,10 @@ def entropy(counts: Counts) -> float:
     """Return the Shannon entropy of exposure over candidates divided by its maximum ``log n``, in [0, 1].
 
     1 is even. One candidate alone gives 1; NaN where nothing was shown.
+
+    Example:
+        >>> entropy(np.array([2, 2, 0, 0]))  # log 2 / log 4
+        0.5
     """
     total = counts.sum()
     if total <= 0:
@@ -47,6 +55,10 @@ def exposure_curve(counts: Counts, points: int = 51) -> dict[str, list[float]]:
 
     Returns:
         ``{"items": [0 .. 1], "exposure": [0 .. 1]}`` of ``points`` points each; empty lists where nothing was shown.
+
+    Example:
+        >>> exposure_curve(np.array([1, 3]), points=3)
+        {'items': [0.0, 0.5, 1.0], 'exposure': [0.0, 0.75, 1.0]}
     """
     if counts.sum() <= 0:
         return {"items": [], "exposure": []}
@@ -63,6 +75,10 @@ def mean_overlap(lists: NDArray[np.int32], pairs: NDArray[np.int64], k: int) -> 
         lists: [lists, k or more] item_rows padded with -1, no item twice.
         pairs: [pairs, 2] positions in ``lists``.
         k: length at which the lists are cut, at least 1.
+
+    Example:
+        >>> mean_overlap(np.array([[1, 2], [2, 3]], dtype=np.int32), np.array([[0, 1]]), 2)
+        0.5
     """
     if not len(pairs):
         return float("nan")

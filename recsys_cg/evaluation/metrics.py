@@ -77,17 +77,32 @@ class TargetRanks:
 
 
 def recall(ranks: TargetRanks, k: int) -> Floats:
-    """Return ``|L_k ∩ T| / |T|``: the share of a query's targets among its first k."""
+    """Return ``|L_k ∩ T| / |T|``: the share of a query's targets among its first k.
+
+    Example:
+        >>> recall(TargetRanks(np.array([0, -1, 3]), np.array([0, 0, 1]), queries=2), 2).tolist()
+        [0.5, 0.0]
+    """
     return ranks.per_query(ranks.found(k), ranks.sizes)
 
 
 def hit_rate(ranks: TargetRanks, k: int) -> Floats:
-    """Return 1 where at least one target is among the first k, else 0."""
+    """Return 1 where at least one target is among the first k, else 0.
+
+    Example:
+        >>> hit_rate(TargetRanks(np.array([0, -1, 3]), np.array([0, 0, 1]), queries=2), 2).tolist()
+        [1.0, 0.0]
+    """
     return ranks.per_query(ranks.found(k) > 0, 1.0)
 
 
 def precision(ranks: TargetRanks, k: int) -> Floats:
-    """Return ``|L_k ∩ T| / k``; a list shorter than k is divided by k all the same."""
+    """Return ``|L_k ∩ T| / k``; a list shorter than k is divided by k all the same.
+
+    Example:
+        >>> precision(TargetRanks(np.array([0, -1, 3]), np.array([0, 0, 1]), queries=2), 4).tolist()
+        [0.25, 0.25]
+    """
     return ranks.per_query(ranks.found(k), float(k))
 
 
@@ -96,6 +111,10 @@ def ndcg(ranks: TargetRanks, k: int) -> Floats:
 
     The ideal list holds the targets first: ``sum of 1 / log2(i + 1) for i = 1 .. min(|T|, k)``. Järvelin and
     Kekäläinen 2002, with binary gain.
+
+    Example:
+        >>> ndcg(TargetRanks(np.array([0, 2]), np.array([0, 1]), queries=2), 10).tolist()  # found first, and third
+        [1.0, 0.5]
     """
     within = ranks.within(k)
     gains = 1.0 / np.log2(ranks.ranks[within] + 2.0)
@@ -105,7 +124,12 @@ def ndcg(ranks: TargetRanks, k: int) -> Floats:
 
 
 def reciprocal_rank(ranks: TargetRanks, k: int) -> Floats:
-    """Return 1 / (rank from 1 of the first target) where that rank is at most k, else 0."""
+    """Return 1 / (rank from 1 of the first target) where that rank is at most k, else 0.
+
+    Example:
+        >>> reciprocal_rank(TargetRanks(np.array([1, 4, 9]), np.array([0, 0, 1]), queries=2), 5).tolist()
+        [0.5, 0.0]
+    """
     within = ranks.within(k)
     best = np.zeros(ranks.queries)
     np.maximum.at(best, ranks.owners[within], 1.0 / (ranks.ranks[within] + 1.0))
@@ -113,7 +137,12 @@ def reciprocal_rank(ranks: TargetRanks, k: int) -> Floats:
 
 
 def average_precision(ranks: TargetRanks, k: int) -> Floats:
-    """Return ``1 / |T| * sum over found targets of precision at the target's rank``, up to rank k."""
+    """Return ``1 / |T| * sum over found targets of precision at the target's rank``, up to rank k.
+
+    Example:
+        >>> average_precision(TargetRanks(np.array([0, 3]), np.array([0, 0]), queries=1), 5).tolist()  # (1/1 + 2/4) / 2
+        [0.75]
+    """
     within = ranks.within(k)
     owners, found = ranks.owners[within], ranks.ranks[within]
     order = np.lexsort((found, owners))
@@ -146,6 +175,11 @@ def rank_targets(lists: NDArray[np.int32], targets: Ragged) -> NDArray[np.int32]
 
     Returns:
         [targets] rank from 0, -1 where absent.
+
+    Example:
+        >>> targets = Ragged(np.array([5, 9, 5]), np.array([0, 2, 3]))
+        >>> rank_targets(np.array([[7, 5], [5, -1]], dtype=np.int32), targets).tolist()
+        [1, -1, 0]
     """
     ranks = np.full(len(targets.values), -1, dtype=np.int32)
     step = max(1, _COMPARISONS // max(1, lists.shape[1]))

@@ -21,6 +21,10 @@ def top_k(scores: NDArray[np.float32], k: int) -> NDArray[np.int32]:
 
     Returns:
         [rows, k] int32, best first, padded with -1.
+
+    Example:
+        >>> top_k(np.array([[0.5, 0.9, 0.5]], dtype=np.float32), 4).tolist()
+        [[1, 0, 2, -1]]
     """
     rows, columns = scores.shape
     result = np.full((rows, k), -1, dtype=np.int32)

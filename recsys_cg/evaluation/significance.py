@@ -20,7 +20,12 @@ _CELLS = 1 << 24  # draws held at once: samples x users
 
 
 def sum_by_user(values: Floats, users: NDArray[np.int64], count: int) -> tuple[Floats, Floats]:
-    """Return ([users] sum of the values that are not NaN, [users] how many of them there are)."""
+    """Return ([users] sum of the values that are not NaN, [users] how many of them there are).
+
+    Example:
+        >>> [sums.tolist() for sums in sum_by_user(np.array([1.0, np.nan, 0.5]), np.array([0, 0, 1]), 2)]
+        [[1.0, 0.5], [1.0, 1.0]]
+    """
     known = ~np.isnan(values)
     owners = users[known]
     return (
@@ -44,7 +49,12 @@ def resample_sums(values: Floats, *, samples: int, seed: int) -> Floats:
 
 
 def ratios(numerators: Floats, denominators: Floats) -> Floats:
-    """Divide element by element; NaN where the denominator is zero."""
+    """Divide element by element; NaN where the denominator is zero.
+
+    Example:
+        >>> ratios(np.array([1.0, 1.0]), np.array([4.0, 0.0])).tolist()
+        [0.25, nan]
+    """
     result = np.full(np.broadcast(numerators, denominators).shape, np.nan)
     np.divide(numerators, denominators, out=result, where=denominators > 0)
     return result
@@ -85,6 +95,11 @@ def paired_test(a: Floats, b: Floats, users: NDArray[np.int64], *, samples: int,
         ``{"queries", "users", "difference", "ci95": [lo, hi], "p_value"}``. The p-value is two-sided, by the
         centred bootstrap, ``(1 + #{|d* - d| >= |d|}) / (1 + samples)``. With no query only ``{"queries": 0}``; with
         one user nothing is known, so the interval is [-1, 1] and the p-value 1.
+
+    Example:
+        >>> one_user = paired_test(np.array([1.0, 0.0]), np.array([0.0, 0.0]), np.array([7, 7]), samples=100, seed=0)
+        >>> one_user["difference"], one_user["ci95"], one_user["p_value"]
+        (0.5, [-1.0, 1.0], 1.0)
     """
     difference = a - b
     known = ~np.isnan(difference)

@@ -67,7 +67,12 @@ def find_near_duplicates(
 
 
 def group_duplicates(pairs: NDArray[np.int32]) -> list[list[int]]:
-    """Return the groups that ``pairs`` join, directly or through others: each ascending, ordered by first row."""
+    """Return the groups that ``pairs`` join, directly or through others: each ascending, ordered by first row.
+
+    Example:
+        >>> group_duplicates(np.array([[0, 4], [2, 3], [4, 7]], dtype=np.int32))
+        [[0, 4, 7], [2, 3]]
+    """
     parent: dict[int, int] = {}
 
     def root(row: int) -> int:

@@ -29,6 +29,11 @@ def mark_excluded(rows: Rows, exclude: Sequence[Rows]) -> NDArray[np.bool_]:
 
     Each query gets a table of slots that hold one excluded row each, found by the low bits of the row. The rows
     that lost their slot to another are compared one by one; they are few while the table is sparse.
+
+    Example:
+        >>> rows = np.array([[4, 8]], dtype=np.int32)
+        >>> mark_excluded(rows, [np.array([8, 15], dtype=np.int32)]).tolist()
+        [[False, True]]
     """
     lengths = np.fromiter(map(len, exclude), dtype=np.int64, count=len(exclude))
     slots = 1 << int(max(4, lengths.max() * _SLOTS_PER_ROW - 1)).bit_length()

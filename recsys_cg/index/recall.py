@@ -66,9 +66,14 @@ def recall_by_query(truth: Truth, scores: NDArray[np.float32]) -> NDArray[np.flo
 
 
 def summarise(values: NDArray[np.float64]) -> dict[str, Any]:
-    """Return ``{"mean", "ci95", "queries"}``: the mean with its normal 95% interval, cut to [0, 1]."""
+    """Return ``{"mean", "ci95", "queries"}``: the mean with its normal 95% interval, cut to [0, 1].
+
+    Example:
+        >>> summarise(np.array([1.0, 1.0, 1.0]))["ci95"]
+        [1.0, 1.0]
+    """
     mean = float(values.mean())
-    half = _Z95 * float(values.std(ddof=1)) / np.sqrt(len(values)) if len(values) > 1 else 1.0
+    half = _Z95 * float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 1.0
     return {"mean": mean, "ci95": [max(0.0, mean - half), min(1.0, mean + half)], "queries": len(values)}
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from recsys_cg.index.recall import Truth, recall_by_query
 from recsys_cg.index.scann import TreeParameters
 
-__all__ = ["Candidate", "Tuned", "tune_tree", "verify"]
+__all__ = ["Candidate", "Tuned", "search_tree", "tune_tree", "verify"]
 
 REORDER_FACTORS = (1.5, 2.0, 3.0, 4.0, 6.0, 12.0)
 """Candidates scored again, in multiples of k."""

@@ -88,6 +88,10 @@ def log_shares(counts: NDArray[np.integer], alpha: float = 1.0) -> NDArray[np.fl
 
     Raises:
         DataError: there is no item, a count is negative, or alpha > 0 and every count is 0.
+
+    Example:
+        >>> np.exp(log_shares(np.array([6, 3, 1]))).round(6).tolist()
+        [0.6, 0.3, 0.1]
     """
     wide = np.asarray(counts, dtype=np.float64)
     if wide.size == 0 or wide.min() < 0 or (alpha > 0 and wide.max() <= 0):
@@ -159,7 +163,14 @@ class Uniform:
         return Draw(items, tf.ones([self._count], tf.bool), tf.constant(float(self._count)))
 
     def log_expected_count(self, items: Any, draw: Draw) -> Any:
-        """See `Sampler.log_expected_count`."""
+        """See `Sampler.log_expected_count`.
+
+        Example:
+            >>> sampler = Uniform(items=4, count=8)
+            >>> draw = sampler.sample(BatchEvents(tf.constant([0]), tf.constant([True])), seed=[1, 2])
+            >>> tf.exp(sampler.log_expected_count(tf.constant([3]), draw)).numpy().tolist()  # 8 draws among 4 items
+            [2.0]
+        """
         return tf.fill(tf.shape(items), tf.math.log(draw.count / self._items))
 
 

@@ -37,7 +37,7 @@ from recsys_cg.release.files import PARTIAL, move_into_place, remove_directory
 from recsys_cg.release.names import is_name
 from recsys_cg.schema import ReleaseFiles, ReportFiles
 
-__all__ = ["RemoteBackend"]
+__all__ = ["RemoteBackend", "missing_files"]
 
 _REPORT: Final = f"{ReleaseFiles.REPORT}/"
 _CACHED = 3
