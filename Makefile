@@ -7,7 +7,7 @@ FLINK_JOB_SERVER ?= .cache/flink/job-server.jar
 PYTEST  := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-slow flink-test prism-test bench-data bench-index lock clean
+.PHONY: help setup demo check format test test-slow notebooks flink-test prism-test airflow-test bench-data bench-index bench-quality lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -39,7 +39,10 @@ test: setup ## the default suite, under 20 minutes on 2 cores
 	$(PYTEST)
 
 test-slow: setup ## the tests that take minutes
-	$(PYTEST) -m "slow and not flink and not prism" --timeout 1800
+	$(PYTEST) -m "slow and not flink and not prism and not airflow and not notebook" --timeout 1800
+
+notebooks: setup ## execute every notebook; the results, plots included, go to .cache/notebooks
+	$(PYTEST) -m notebook --durations 0 --timeout 600 tests/notebooks
 
 flink-test: setup ## both Beam jobs on a real Flink, through Beam's job server (Java 17 and Maven)
 	PYTHON=$(BIN)/python tests/engines/fetch_flink.sh $(FLINK_JOB_SERVER)
@@ -47,6 +50,14 @@ flink-test: setup ## both Beam jobs on a real Flink, through Beam's job server (
 
 prism-test: setup .cache/prism/prism ## both Beam jobs on Prism, Beam's runner in Go (needs Go; built in minutes)
 	PRISM=.cache/prism/prism $(PYTEST) -m prism --timeout 1800 tests/engines
+
+airflow-test: setup .cache/airflow/.installed ## the schedules in a real Airflow 3, in an environment of its own
+	AIRFLOW_PYTHON=.cache/airflow/bin/python $(PYTEST) -m airflow --timeout 1800 tests/schedule
+
+.cache/airflow/.installed: pipelines/schedule/airflow/requirements.lock | setup
+	$(PYTHON) -m venv .cache/airflow
+	.cache/airflow/bin/python -m pip install --quiet --only-binary :all: --require-hashes -r $<
+	@touch $@
 
 .cache/prism/prism: | setup
 	GOBIN=$(CURDIR)/.cache/prism go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$$($(BIN)/python -c 'from importlib.metadata import version; print(version("apache-beam"))')
@@ -58,8 +69,12 @@ bench-index: setup ## the index against faiss, hnswlib and usearch; QUICK=1 for 
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	$(BIN)/python -m tests.benchmarks.bench_index
 
+bench-quality: setup ## retrieval quality against baselines and stock TFRS; SETS=, SEEDS=, VARIANTS=; QUICK=1 for a small version
+	$(BIN)/python -m tests.benchmarks.bench_quality
+
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-annotate --no-header --generate-hashes pyproject.toml --output-file requirements.lock
+	$(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --no-annotate --no-header --generate-hashes pipelines/schedule/airflow/requirements.in --output-file pipelines/schedule/airflow/requirements.lock
 
 clean: ## remove the virtual environment, the demo and all caches
 	rm -rf $(VENV) $(WORKDIR) .bench .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist

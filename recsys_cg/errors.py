@@ -31,6 +31,12 @@ The command line turns each into one line on standard error and the exit code ab
 
 from __future__ import annotations
 
+import types
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 __all__ = [
     "ArtifactCorruptError",
     "ArtifactError",
@@ -61,9 +67,13 @@ __all__ = [
 
 
 class RecsysError(Exception):
-    """Base of every error raised on purpose; ``exit_code`` is what the command line returns for it."""
+    """Base of every error raised on purpose.
+
+    ``exit_code`` is what the command line returns for it; ``details`` go into its JSON.
+    """
 
     exit_code = 1
+    details: Mapping[str, str] = types.MappingProxyType({})
 
 
 class ConfigError(RecsysError):
@@ -171,6 +181,15 @@ class ServiceError(RecsysError):
 
 
 class GateRefusedError(RecsysError):
-    """The release was measured and refused by a gate."""
+    """The release was measured and refused by a gate.
+
+    Args:
+        message: why, in words.
+        details: of the refusal, such as ``release`` and where its ``report`` is kept.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, details: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.details = dict(details or {})

@@ -1,6 +1,7 @@
 """The command's entry: every error becomes one line and an exit code.
 
-With ``--json`` standard output ends with ``{"error": {"type", "message", "exit_code"}}``.
+With ``--json`` standard output ends with ``{"error": {"type", "message", "exit_code"}}``; a refusal adds its
+``release`` and the page of its ``report``.
 Exit codes: 0 done, 1 failed, 2 bad usage or configuration, 3 refused by a gate, 130 interrupted.
 """
 
@@ -98,6 +99,7 @@ def _explain(error: BaseException, *, as_json: bool) -> int:
         print(f"recsys-cg: {line}", file=sys.stderr, flush=True)
     if as_json:
         with suppress(OSError):  # standard output may be what failed
-            told = {"error": {"type": type(error).__name__, "message": message, "exit_code": code}}
-            print_result(told, as_json=True, text="")
+            details = error.details if isinstance(error, RecsysError) else {}
+            told = {"type": type(error).__name__, "message": message, "exit_code": code, **details}
+            print_result({"error": told}, as_json=True, text="")
     return code

@@ -55,9 +55,11 @@ def publish(
         reasons = [f"{gate['name']}: {gate['why']}" for gate in failed]
         kept = store.refuse(name, evaluation.path, reasons)
         lines = "\n".join(f"  {reason}" for reason in reasons)
+        page = str(kept / ReportFiles.HTML)
         raise GateRefusedError(
             f"{name} is refused by {len(failed)} gate(s):\n{lines}\n"
-            f"report: {kept / ReportFiles.HTML}\n--force REASON publishes all the same"
+            f"report: {page}\n--force REASON publishes all the same",
+            {"release": name, "report": page},
         )
     with tempfile.TemporaryDirectory(prefix="recsys-cg-report-") as scratch:
         final = Path(scratch) / "report"
