@@ -31,7 +31,6 @@ class TrainingState:
         stopped: why training ended, empty while it goes on.
         seconds: spent in training steps.
         epochs: the record of each epoch.
-        anchors: what the last mining of negatives showed, for the audit.
         latest: name of the newest checkpoint.
         best: name of the checkpoint of ``best_epoch``.
     """
@@ -43,7 +42,6 @@ class TrainingState:
     stopped: str = ""
     seconds: float = 0.0
     epochs: list[dict[str, Any]] = field(default_factory=list)
-    anchors: list[dict[str, Any]] = field(default_factory=list)
     latest: str = ""
     best: str = ""
 

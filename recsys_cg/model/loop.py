@@ -18,7 +18,7 @@ from recsys_cg.model.distribution import sum_over_replicas
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.geometry import GeometryProbe, refuse_collapse
 from recsys_cg.model.inputs import Sequences, batch_signature, split_batch, steps_per_epoch, stream_epoch
-from recsys_cg.model.mining import mine
+from recsys_cg.model.mining import Search, mine
 from recsys_cg.model.optimizer import build_optimizer
 from recsys_cg.model.two_tower import TwoTower
 from recsys_cg.model.validation import RecallProbe, encode_queries
@@ -198,16 +198,17 @@ class TrainingLoop:
         if source is None or state.epoch < source.warmup_epochs:
             return None
         findings = mine(
-            self._network,
-            self._sequences,
-            vectors,
-            embedded,
-            band=source.band,
-            max_history=self._probe.max_history,
-            seed=self._seed + state.epoch,
+            Search(
+                self._network,
+                self._sequences,
+                vectors,
+                embedded,
+                band=source.band,
+                max_history=self._probe.max_history,
+                seed=self._seed + state.epoch,
+            )
         )
         source.assign(findings.counts)
-        state.anchors = findings.anchors
         return {
             "queries": findings.queries,
             "distinct_items": int((findings.counts > 0).sum()),

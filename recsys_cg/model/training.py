@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.csv
 
 from recsys_cg.artifacts import digest_json
 from recsys_cg.config import ModelConfig, TrainingConfig
 from recsys_cg.data.dataset import Dataset
+from recsys_cg.model.audit import Audit, Later, audit_mined
 from recsys_cg.model.catalogue import Catalogue, load_catalogue
 from recsys_cg.model.checkpoints import TrainingState
 from recsys_cg.model.distribution import build_strategy
@@ -19,7 +19,7 @@ from recsys_cg.model.export import export_item_tower, export_query_tower, write_
 from recsys_cg.model.frameworks import keras, tf
 from recsys_cg.model.inputs import Sequences
 from recsys_cg.model.loop import TrainingLoop
-from recsys_cg.model.mining import audit_table
+from recsys_cg.model.mining import Search
 from recsys_cg.model.two_tower import TwoTower
 from recsys_cg.model.validation import RecallProbe
 from recsys_cg.progress import say
@@ -38,6 +38,9 @@ def train_encoder(
     checkpoints: Path,
 ) -> dict[str, Any]:
     """Train on a dataset directory and write the encoder files.
+
+    Where mined negatives are declared, their audit is written too: ``mined_negatives.csv`` for a person to read, and
+    the key ``mined_negatives`` of training.json; see `recsys_cg.model.audit.Audit`.
 
     Process-wide effects: Python's, NumPy's and TensorFlow's global seeds are set, and with ``training.deterministic``
     TensorFlow's op determinism is switched on and stays on.
@@ -71,23 +74,15 @@ def train_encoder(
     with strategy.scope():
         network = TwoTower(model, training, catalogue, events=max(len(data.events), 1), max_length=length, seed=seed)
         network.build_weights()
-    probe = RecallProbe(
-        data.queries("validation"),
-        max_history=data.max_history,
-        k=training.validation_k,
-        most=training.validation_queries,
-        seed=seed,
-    )
-    fingerprint = digest_json(
-        {"dataset": data.manifest.digest, "model": model.model_dump(), "training": training.model_dump(), "seed": seed}
-    )
+    probe = _probe(data, training, seed)
     with strategy.scope():
         loop = TrainingLoop(network, sequences, probe, catalogue.counts, training=training, seed=seed)
-        state = loop.run(checkpoints, fingerprint=fingerprint)
+        state = loop.run(checkpoints, fingerprint=_fingerprint(data, model, training, seed))
     _export(network, data, catalogue, directory, model=model)
-    if state.anchors:
-        _write_audit(directory, state, data)
-    _write_record(directory, state, model=model, training=training, parameters=network.parameters)
+    audit = _audit(network, data, sequences, seed)
+    if audit is not None:
+        pyarrow.csv.write_csv(audit.table, directory / EncoderFiles.MINED_NEGATIVES)
+    _write_record(directory, state, audit, model=model, training=training, parameters=network.parameters)
     recall = state.best_recall if probe.size else None
     say(f"encoder of epoch {state.best_epoch}" + ("" if recall is None else f", validation recall {recall:.4f}"))
     return {
@@ -98,6 +93,22 @@ def train_encoder(
         "events": list(data.events),
         "max_history": data.max_history,
     }
+
+
+def _probe(data: Dataset, training: TrainingConfig, seed: int) -> RecallProbe:
+    return RecallProbe(
+        data.queries("validation"),
+        max_history=data.max_history,
+        k=training.validation_k,
+        most=training.validation_queries,
+        seed=seed,
+    )
+
+
+def _fingerprint(data: Dataset, model: ModelConfig, training: TrainingConfig, seed: int) -> str:
+    """Name what a checkpoint belongs to."""
+    sections = {"model": model.model_dump(), "training": training.model_dump()}
+    return digest_json({"dataset": data.manifest.digest, **sections, "seed": seed})
 
 
 def _export(network: TwoTower, data: Dataset, catalogue: Catalogue, directory: Path, *, model: ModelConfig) -> None:
@@ -118,17 +129,29 @@ def _export(network: TwoTower, data: Dataset, catalogue: Catalogue, directory: P
     )
 
 
-def _write_audit(directory: Path, state: TrainingState, data: Dataset) -> None:
-    """Write mined_negatives.csv: what was mined last for some users, with titles, for a person to read."""
-    named = zip(data.items["title"].to_pylist(), data.items["item_id"].to_pylist(), strict=True)
-    titles = [title or item_id for title, item_id in named]
-    pa.csv.write_csv(audit_table(state.anchors, titles), directory / "mined_negatives.csv")
+def _audit(network: TwoTower, data: Dataset, sequences: Sequences, seed: int) -> Audit | None:
+    """Audit what the exported encoder would mine, where mined negatives are declared."""
+    source = network.sources.mined
+    if source is None:
+        return None
+    vectors, history_vectors = network.encode_items()
+    search = Search(
+        network, sequences, vectors, history_vectors, band=source.band, max_history=data.max_history, seed=seed
+    )
+    later = Later.from_tables(data.iter_sequences(), data.queries("validation"))
+    return audit_mined(search, later, (data.items["item_id"].to_pylist(), data.items["title"].to_pylist()))
 
 
 def _write_record(
-    directory: Path, state: TrainingState, *, model: ModelConfig, training: TrainingConfig, parameters: int
+    directory: Path,
+    state: TrainingState,
+    audit: Audit | None,
+    *,
+    model: ModelConfig,
+    training: TrainingConfig,
+    parameters: int,
 ) -> None:
-    record = {
+    record: dict[str, Any] = {
         "schema": 1,
         "negatives": [source.declaration for source in model.negatives],
         "correction": {"form": model.correction, "strength": model.correction_strength},
@@ -141,5 +164,7 @@ def _write_record(
         "stopped": state.stopped,
         "epochs": state.epochs,
     }
+    if audit is not None:
+        record["mined_negatives"] = audit.record
     text = json.dumps(record, indent=1, ensure_ascii=False)
     (directory / EncoderFiles.TRAINING).write_text(text + "\n", encoding="utf-8")

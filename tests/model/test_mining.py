@@ -1,21 +1,16 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.csv
 import pytest
 
 from recsys_cg.config import NegativesConfig
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.inputs import Sequences
 from recsys_cg.model.memory import Mined
-from recsys_cg.model.mining import audit_table, mine
+from recsys_cg.model.mining import Search, mine
 from recsys_cg.model.negatives import BatchEvents
-from recsys_cg.schema import EncoderFiles
-from tests.model.conftest import MODEL, train
 from tests.model.test_inputs import table
 from tests.model.test_validation import VECTORS, Mirror
 
@@ -50,7 +45,7 @@ def test_a_mining_that_found_nothing_draws_nothing() -> None:
 
 def find(users: list[tuple[list[int], list[int]]], band: tuple[int, int]) -> Any:
     sequences = Sequences.from_tables([table(users)])
-    return mine(Mirror(), sequences, VECTORS, VECTORS, band=band, max_history=3, seed=0)
+    return mine(Search(Mirror(), sequences, VECTORS, VECTORS, band=band, max_history=3, seed=0))
 
 
 def test_the_band_is_mined_without_the_past_and_the_later() -> None:
@@ -59,14 +54,6 @@ def test_the_band_is_mined_without_the_past_and_the_later() -> None:
     np.testing.assert_array_equal(findings.counts, [0, 1, 0, 1, 0])
     assert findings.false_share == pytest.approx(1 / 3)
     assert findings.queries == 1
-    (anchor,) = findings.anchors
-    assert anchor["history"] == [0]
-    assert [(found["item"], found["rank"], found["later"]) for found in anchor["mined"]] == [
-        (1, 1, False),
-        (2, 2, True),
-        (3, 3, False),
-    ]
-    assert anchor["mined"][0]["score"] == pytest.approx(np.cos(0.1), abs=1e-6)
 
 
 def test_ranks_before_the_band_are_left_alone_and_a_band_past_the_catalogue_ends_with_it() -> None:
@@ -78,30 +65,6 @@ def test_users_without_an_earlier_event_are_not_asked() -> None:
     assert findings.queries == 0
     assert findings.false_share == 0.0
     assert not findings.counts.any()
-
-
-def test_the_audit_is_one_row_a_mined_item_with_titles() -> None:
-    audit = audit_table(find([([0, 2], [1, 2])], band=(1, 2)).anchors, ["a", "b", "c, with comma", "d", "é"])
-    assert audit.to_pylist()[1] == {
-        "history": "a",
-        "mined": "c, with comma",
-        "score": pytest.approx(0.9801, abs=1e-4),
-        "rank": 2,
-        "later_interacted": True,
-    }
-
-
-@pytest.mark.slow
-def test_training_with_mined_negatives_writes_the_audit(dataset: Path, tmp_path: Path) -> None:
-    mined = {"kind": "mined", "count": 32, "warmup_epochs": 2, "first_rank": 3, "last_rank": 12}
-    trained = train(dataset, tmp_path, model={"negatives": [*MODEL["negatives"], mined]})
-    record = json.loads((trained.directory / EncoderFiles.TRAINING).read_text())
-    assert [epoch["mined"] is not None for epoch in record["epochs"]] == [False, True, True, True]
-    assert record["epochs"][2]["candidates"] > record["epochs"][0]["candidates"] + 20
-    assert 0.0 <= record["epochs"][3]["mined"]["estimated_false_negative_share"] <= 1.0
-    audit = pyarrow.csv.read_csv(trained.directory / "mined_negatives.csv")
-    assert audit.column_names == ["history", "mined", "score", "rank", "later_interacted"]
-    assert audit.num_rows > 50
 
 
 def test_options_of_other_kinds_are_refused() -> None:
