@@ -15,7 +15,7 @@ from recsys_cg.config import ModelConfig
 from recsys_cg.model.frameworks import keras, tf
 from recsys_cg.model.normalisation import l2_normalise, rms_normalise
 
-__all__ = ["GAP_LEVELS", "QueryTower", "gap_levels", "stateless_dropout"]
+__all__ = ["GAP_LEVELS", "Block", "QueryTower", "gap_levels", "stateless_dropout"]
 
 GAP_LEVELS: Final = 32
 """Levels of the time gap: level k is 2^k - 1 seconds, the last one 68 years."""
@@ -89,24 +89,32 @@ class QueryTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         Returns:
             float32 [rows, length, dim], unit norm.
         """
-        dtype = self.compute_dtype
-        tokens = tf.cast(history, dtype) + tf.gather(tf.cast(self._event, dtype), event)
-        tokens += tf.linalg.matmul(tf.cast(gap_levels(gap_s), dtype), tf.cast(self._gap, dtype))
-        hidden = stateless_dropout(tokens, self._dropout, seed, 0)
+        hidden = stateless_dropout(self._tokens(history, gap_s, event), self._dropout, seed, 0)
         visible = _visible(tf.shape(history)[1], segment)
         for index, mixer in enumerate(self._mixers):
             hidden = mixer(hidden, visible, seed=seed, place=10 * (index + 1))
         return l2_normalise(self._out(rms_normalise(hidden, self._scale)))
+
+    def _tokens(self, history: Any, gap_s: Any, event: Any) -> Any:
+        dtype = self.compute_dtype
+        tokens = tf.cast(history, dtype) + tf.gather(tf.cast(self._event, dtype), event)
+        return tokens + tf.linalg.matmul(tf.cast(gap_levels(gap_s), dtype), tf.cast(self._gap, dtype))
 
     def empty(self) -> Any:
         """Return the query of an empty history, float32 [dim], unit norm."""
         return l2_normalise(self._empty)
 
     def encode_last(self, history: Any, gap_s: Any, event: Any, length: Any) -> Any:
-        """Encode left-aligned histories of ``length`` int32 [rows] positions, 0 .. length of the row: [rows, dim]."""
-        outputs = self.call(history, gap_s, event)
-        last = tf.one_hot(length - 1, tf.shape(history)[1], dtype=tf.float32)
-        picked = tf.linalg.matmul(last[:, None, :], outputs)[:, 0, :]
+        """Encode left-aligned histories of ``length`` int32 [rows] positions, 0 .. length of the row: [rows, dim].
+
+        What `call` gives at the last position, in about half of the work: the last block computes that position only.
+        """
+        hidden = self._tokens(history, gap_s, event)
+        visible = _visible(tf.shape(history)[1], None)
+        for mixer in self._mixers[:-1]:
+            hidden = mixer(hidden, visible)
+        last = self._mixers[-1].call_at(hidden, tf.maximum(length - 1, 0))
+        picked = l2_normalise(self._out(rms_normalise(last, self._scale)))
         is_empty = tf.cast(tf.equal(length, 0), tf.float32)[:, None]
         return picked * (1.0 - is_empty) + self.empty() * is_empty
 
@@ -140,8 +148,53 @@ class Block(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         """Transform [rows, length, dim]; position i sees j where ``visible`` [rows or 1, 1, length, length] is true."""
         mixed = self._mix(rms_normalise(hidden, self._mix_scale), visible)
         hidden += stateless_dropout(mixed, self._dropout, seed, place)
-        fed = self._down(tf.nn.relu(self._up(rms_normalise(hidden, self._feed_scale))))
-        return hidden + stateless_dropout(fed, self._dropout, seed, place + 1)
+        return hidden + stateless_dropout(self._feed(hidden), self._dropout, seed, place + 1)
+
+    def call_at(self, hidden: Any, position: Any) -> Any:
+        """Transform [rows, length, dim] at ``position`` int32 [rows] alone, which sees 0 .. position: [rows, dim].
+
+        Keys and values of the other positions are never made: ``q . (x K) = (q K^T) . x``, and a weighted sum of
+        ``x V`` is ``V`` of the weighted sum of ``x``. Needs a block that `call` has built.
+        """
+        length = tf.shape(hidden)[1]
+        picked = tf.linalg.matmul(tf.one_hot(position, length, dtype=hidden.dtype)[:, None, :], hidden)[:, 0, :]
+        normal = rms_normalise(hidden, self._mix_scale)
+        distance = position[:, None] - tf.range(length)[None, :]
+        scores = tf.zeros([1, 1, 1], tf.float32)
+        if self._kind == "transformer":
+            asked = self._asked(rms_normalise(picked, self._mix_scale))
+            scores += tf.cast(tf.linalg.matmul(asked, normal, transpose_b=True), tf.float32)
+        if self._kind != "mean":
+            bias = tf.gather(tf.transpose(self._bias), tf.maximum(distance, 0))
+            scores += tf.cast(tf.transpose(bias, [0, 2, 1]), tf.float32)
+        shares = tf.nn.softmax(tf.where((distance >= 0)[:, None, :], scores, _MASKED), axis=-1)
+        mixed = self._values_of(tf.linalg.matmul(tf.cast(shares, hidden.dtype), normal))
+        picked += self._merge(mixed)
+        return picked + self._feed(picked)
+
+    def _feed(self, hidden: Any) -> Any:
+        return self._down(tf.nn.relu(self._up(rms_normalise(hidden, self._feed_scale))))
+
+    def _asked(self, picked: Any) -> Any:
+        """Return what each head looks for, [rows, heads, dim]: its query through its key weights."""
+        width = picked.shape[-1]
+        size = width // self._heads
+        kernel = tf.cast(self._query_key.kernel, picked.dtype)
+        query = tf.linalg.matmul(picked, kernel[:, :width]) * (size**-0.5)
+        parts = [slice(head * size, (head + 1) * size) for head in range(self._heads)]
+        keys = kernel[:, width:]
+        return tf.stack([tf.linalg.matmul(query[:, part], keys[:, part], transpose_b=True) for part in parts], axis=1)
+
+    def _values_of(self, pooled: Any) -> Any:
+        """Return [rows, dim]: each head's part of the values of its ``pooled`` [rows, heads or 1, dim]."""
+        size = pooled.shape[-1] // self._heads
+        kernel = tf.cast(self._value.kernel, pooled.dtype)
+        shared = self._kind == "mean"
+        parts = [
+            tf.linalg.matmul(pooled[:, 0 if shared else head, :], kernel[:, head * size : (head + 1) * size])
+            for head in range(self._heads)
+        ]
+        return tf.concat(parts, axis=-1)
 
     def _mix(self, hidden: Any, visible: Any) -> Any:
         shape = tf.shape(hidden)
