@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import apache_beam as beam
+from apache_beam import pipeline as pipeline_module
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from grpc import RpcError  # type: ignore[import-untyped]
@@ -43,7 +44,12 @@ def open_pipeline(flags: Sequence[str]) -> Iterator[beam.Pipeline]:
         _check_job_server(options.view_as(PortableOptions).job_endpoint)
     except (ValueError, SystemExit, ImportError) as error:
         raise ConfigError(f"Beam refuses the runner flags {list(flags)}: {error}") from error
-    with _quiet_beam(), _translate_failures(flags) if named else _translate_system_errors(), pipeline:
+    with (
+        _quiet_beam(),
+        _as_in_a_script(),
+        _translate_failures(flags) if named else _translate_system_errors(),
+        pipeline,
+    ):
         yield pipeline
 
 
@@ -81,6 +87,22 @@ def _translate_system_errors() -> Iterator[None]:
             raise
         reason = os.strerror(int(number[1]))
         raise EngineError(f"the job could not read or write its files in the work directory: {reason}") from error
+
+
+@contextmanager
+def _as_in_a_script() -> Iterator[None]:
+    """Let a job in a notebook be the job that a script runs.
+
+    In IPython, Beam would put the cell's number into every label, keep its temporary folder, and load its data frames
+    for that, which cannot be imported beside pandas 3.
+    """
+    notebook = pipeline_module.alter_label_if_ipython, pipeline_module.is_in_ipython
+    pipeline_module.alter_label_if_ipython = lambda transform, pvalueish: None  # noqa: ARG005 - Beam's signature
+    pipeline_module.is_in_ipython = lambda: False
+    try:
+        yield
+    finally:
+        pipeline_module.alter_label_if_ipython, pipeline_module.is_in_ipython = notebook
 
 
 @contextmanager
