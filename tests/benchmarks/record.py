@@ -60,7 +60,7 @@ def measure_figure(
     met = None
     if target is not None:
         sign, bound = target
-        met = judged <= bound if sign == "<=" else judged >= bound
+        met = {"<=": judged <= bound, ">=": judged >= bound, ">": judged > bound}[sign]
     return Figure(
         name=name,
         value=_round(value),

@@ -1,0 +1,179 @@
+"""`make bench-quality`: this model beside baselines and stock TFRS, on the same splits of several data sets.
+
+    python -m tests.benchmarks.bench_quality                     every set, three seeds: hours
+    SETS=movielens-t,hidden SEEDS=1 VARIANTS=two_tower ...       some pieces
+    GLOBO=FOLDER ONLINE_RETAIL=FILE ...                          where those data are; without, they are skipped by name
+    QUICK=1 ...                                                  MovieLens 100K, one seed, a training cut short
+
+Sets: movielens-t (strict time), movielens-l and movielens-l-shuffled (leave-one-out, two tie rules), hidden (300 items
+kept from training), ablation (correction x negatives on the hidden set), globo, online-retail. A piece is one variant
+on one set with one seed, in a process of its own; its result is kept in ``.bench/quality/pieces``, so a bench that was
+killed goes on, and ``.bench/quality.json`` is made of all pieces that are there. A piece is measured again when its
+dataset, its part of the configuration or the code that it runs has changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recsys_cg.artifacts import digest_json, write_text_atomically
+from recsys_cg.errors import SourceError
+from tests.benchmarks.quality_figures import make_figures, print_tables, tabulate
+from tests.benchmarks.quality_run import BASELINES, CORRECTIONS, NEGATIVES, STOCK, overrides_of
+from tests.benchmarks.quality_sets import SETS, QualitySet, SkippedError
+from tests.benchmarks.record import FOLDER, write_record
+
+ROOT = Path(__file__).parents[2]
+ABLATION = tuple(f"ablation_{correction}_x_{negatives}" for correction in CORRECTIONS for negatives in NEGATIVES)
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "movielens-100k": ("two_tower", BASELINES, *STOCK),
+    "movielens-t": ("two_tower", BASELINES, *STOCK),
+    "movielens-l": ("two_tower", BASELINES, *STOCK),
+    "movielens-l-shuffled": ("two_tower", BASELINES),
+    "hidden": ("two_tower", "without_id_dropout"),
+    "ablation": ABLATION,
+    "globo": ("two_tower", BASELINES, *STOCK),
+    "online-retail": ("two_tower", BASELINES, *STOCK),
+}
+_DATA_OF = {"ablation": "hidden"}
+_CODE_OF = {
+    BASELINES: ("recsys_cg/evaluation/baselines", "tests/benchmarks/quality_baselines.py"),
+    **dict.fromkeys(STOCK, ("tests/benchmarks/quality_tfrs.py",)),
+}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One variant on one set with one seed."""
+
+    quality: QualitySet
+    variant: str
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Digest of what decides the result."""
+        sections = ("evaluation",) if self.variant in _CODE_OF else ("evaluation", "model", "training", "index")
+        config = self.quality.config
+        if self.variant not in _CODE_OF:
+            config = self.quality.configure(self.seed, *overrides_of(self.variant, config))
+        return digest_json(
+            {
+                "dataset": self.quality.data.manifest.digest,
+                "config": config.section(*sections),
+                "code": _digest_code(*_CODE_OF.get(self.variant, ("recsys_cg/model",))),
+            }
+        )
+
+    def path(self, folder: Path) -> Path:
+        """Return where the result is kept."""
+        return folder / "quality" / "pieces" / self.quality.name / f"{self.variant}-{self.seed}.json"
+
+    def result(self, folder: Path) -> dict[str, Any] | None:
+        """Return the kept result, or None where there is none of this key."""
+        path = self.path(folder)
+        known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return known if known.get("key") == self.key else None
+
+    def run(self, folder: Path) -> None:
+        """Measure it in a process of its own and keep the result."""
+        print(f"{self.quality.name}: {self.variant}, seed {self.seed}", flush=True)
+        out = self.path(folder)
+        new = out.with_suffix(".new")
+        command = [sys.executable, "-m", "tests.benchmarks.quality_run"]
+        arguments = [self.quality.name, self.variant, str(self.seed), str(folder), str(new)]
+        done = subprocess.run([*command, *arguments], check=False, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"})
+        if done.returncode != 0:
+            raise SystemExit(f"{self.quality.name}: {self.variant}, seed {self.seed}, ended with {done.returncode}")
+        result = json.loads(new.read_text(encoding="utf-8"))
+        write_text_atomically(out, json.dumps({"key": self.key, **result}, indent=1, ensure_ascii=False) + "\n")
+        new.unlink()
+
+
+def _digest_code(*places: str) -> str:
+    """Return a digest of Python sources that comments and docstrings do not change."""
+    files = [file for place in places for file in ([ROOT / place] if place.endswith(".py") else _modules(place))]
+    return digest_json({str(file.relative_to(ROOT)): _bare(file) for file in files})
+
+
+def _modules(place: str) -> Iterator[Path]:
+    yield from sorted((ROOT / place).rglob("*.py"))
+
+
+def _bare(file: Path) -> str:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
+            body[0].value.value = None
+    return ast.dump(tree)
+
+
+def _named(variable: str, default: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(name for name in os.environ.get(variable, "").split(",") if name) or default
+    if unknown := [name for name in names if name not in known]:
+        raise SystemExit(f"{variable}: {', '.join(unknown)} unknown; there is: {', '.join(known)}")
+    return names
+
+
+def run_pieces(names: tuple[str, ...], seeds: int, folder: Path) -> dict[str, str]:
+    """Measure what is not there yet; return the sets that were skipped -> why."""
+    everything = tuple(dict.fromkeys(variant for each in VARIANTS.values() for variant in each))
+    wanted, skipped = _named("VARIANTS", everything, everything), {}
+    for name in names:
+        try:
+            quality = SETS[_DATA_OF.get(name, name)](folder)
+        except (SkippedError, SourceError) as reason:
+            skipped[name] = str(reason)
+            print(f"{name}: skipped, {reason}", flush=True)
+            continue
+        for seed in range(seeds):
+            for variant in VARIANTS[name]:
+                piece = Piece(quality, variant, seed)
+                if variant in wanted and piece.result(folder) is None:
+                    piece.run(folder)
+    return skipped
+
+
+def collect(folder: Path, *, only: str | None = None) -> list[dict[str, Any]]:
+    """Read all pieces that are there; a movielens-100k piece is one only of a quick bench."""
+    paths = sorted((folder / "quality" / "pieces").glob("*/*.json"))
+    pieces = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    return [piece for piece in pieces if (piece["set"] == only if only else piece["set"] != "movielens-100k")]
+
+
+def main(folder: Path = FOLDER) -> Path:
+    """Measure the pieces asked for, and write ``folder/quality.json`` of all that are there."""
+    started = time.monotonic()
+    is_quick = os.environ.get("QUICK", "") not in {"", "0"}
+    every = tuple(name for name in VARIANTS if name != "movielens-100k")
+    names = ("movielens-100k",) if is_quick else _named("SETS", every, every)
+    seeds = 1 if is_quick else int(os.environ.get("SEEDS", "3"))
+    skipped = run_pieces(names, seeds, folder)
+    pieces = collect(folder, only="movielens-100k" if is_quick else None)
+    tables = tabulate(pieces)
+    print_tables(tables)
+    return write_record(
+        "quality-quick" if is_quick else "quality", make_figures(pieces), started, folder,
+        protocol="whole catalogue ranked, seen items filtered; ours measured through its index; baselines and the "
+        "number of epochs of TFRS chosen on validation queries; mean over the seeds, smallest and largest beside it",
+        skipped=skipped, tables=tables,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
