@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from recsys_cg.artifacts import Manifest, read_manifest
 from recsys_cg.data.content import FeatureSet
 from recsys_cg.data.context import ContextSet
-from recsys_cg.errors import ArtifactCorruptError, ArtifactMissingError
+from recsys_cg.data.impressions import impressions_schema
+from recsys_cg.errors import ArtifactCorruptError, ArtifactMissingError, DataError
 from recsys_cg.schema import DatasetFiles
 
 __all__ = ["Dataset"]
@@ -93,6 +94,22 @@ class Dataset:
         if not (self.path / DatasetFiles.IMPRESSIONS).is_dir():
             return None
         return pa.concat_tables([_read(path) for path in self._parts(DatasetFiles.IMPRESSIONS)])
+
+    def iter_shown(self) -> Iterator[tuple[pa.Table, pa.Table]]:
+        """Yield the training sequences of each shard with the impressions of their users, in the order of the shards.
+
+        Raises:
+            DataError: the dataset was built without impressions.
+        """
+        folder = self.path / DatasetFiles.IMPRESSIONS
+        if not folder.is_dir():
+            raise DataError(
+                f"{self.path} holds no impressions: name their log in the section [impressions] and build the dataset "
+                "again"
+            )
+        for path in self._parts(DatasetFiles.SEQUENCES):
+            shown = folder / path.name  # a user's shard is that of the user's impressions
+            yield _read(path), _read(shown) if shown.exists() else impressions_schema.empty_table()
 
     @property
     def events(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ __all__ = [
     "exposures_of",
     "impression_columns",
     "impressions_schema",
+    "latest_impressions",
     "merge_impressions",
 ]
 
@@ -180,7 +181,7 @@ def _sort_and_cap(tables: list[pa.Table], most: int, left_out: dict[str, int]) -
 
 
 def exposures_of(timeline: Timeline, impressions: pa.Table) -> pa.Table:
-    """Find for each event the latest impression of its user and item at or before its time.
+    """Describe for each event the latest impression of its user and item at or before its time.
 
     Args:
         timeline: events of a group of users.
@@ -188,6 +189,20 @@ def exposures_of(timeline: Timeline, impressions: pa.Table) -> pa.Table:
 
     Returns:
         ``position``, ``propensity`` and ``random`` of that impression, one row an event; null where there is none.
+    """
+    found = latest_impressions(timeline, impressions)
+    return impressions.select(list(_EXPOSED)).take(pa.array(found, mask=found < 0))
+
+
+def latest_impressions(timeline: Timeline, impressions: pa.Table) -> npt.NDArray[np.int64]:
+    """Find for each event the latest impression of its user and item at or before its time.
+
+    Args:
+        timeline: events of a group of users.
+        impressions: their impressions, as `merge_impressions` gives.
+
+    Returns:
+        int64 [n], place of that impression in ``impressions``; -1 where there is none.
     """
     users = np.asarray(pc.fill_null(pc.index_in(impressions.column("user_id"), value_set=timeline.users), -1))
     shown = np.flatnonzero(users >= 0)
@@ -205,5 +220,4 @@ def exposures_of(timeline: Timeline, impressions: pa.Table) -> pa.Table:
     by_event = np.empty(len(timeline.user), dtype=np.int64)
     events = is_event[order]
     by_event[order[events] - len(shown)] = found[events]
-    place = pa.array(shown[by_event] if len(shown) else by_event, mask=by_event < 0)
-    return impressions.select(list(_EXPOSED)).take(place)
+    return np.where(by_event < 0, -1, shown[by_event]) if len(shown) else by_event
