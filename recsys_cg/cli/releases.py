@@ -155,7 +155,41 @@ def report(
     print_result(found.report, as_json=as_json, text=text)
 
 
+def drift(
+    against: Annotated[str | None, typer.Option("--against", help="Earlier release; default: the predecessor.")] = None,
+    queries: Annotated[
+        Path | None, typer.Option("--queries", help="Fresh lookup requests, one JSON object a line.", metavar="FILE")
+    ] = None,
+    form: Annotated[Literal["summary", "prometheus"], typer.Option("--format", help="What to write.")] = "summary",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to replace; default: standard output.")
+    ] = None,
+    store: StoreOption = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    workdir: WorkdirOption = DEFAULT_WORKDIR,
+    overrides: SetOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
+    """Measure how what is served drifts: against its predecessor, fresh requests, and time.
+
+    Nothing is changed, and no gate judges. `--format prometheus` writes what a textfile collector reads.
+
+    Example: `recsys-cg drift --store work/store --format prometheus -o /var/lib/node_exporter/recsys_cg.prom`
+    """
+    path = store_path(store, config, workdir, overrides)
+    from recsys_cg.artifacts import write_text_atomically
+    from recsys_cg.evaluation.exposition import render_prometheus
+    from recsys_cg.workflow.drift import describe_drift, look_at_drift
+
+    found = look_at_drift(path, against=against, requests=queries)
+    text = render_prometheus(found).rstrip() if form == "prometheus" else describe_drift(found)
+    if output is not None:
+        write_text_atomically(output, text + "\n")
+        text = f"{output}: drift of {found['release']}"
+    print_result(found, as_json=as_json, text=text)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (releases, rollback, report, history, diff, pin):
+    for command in (releases, rollback, report, history, diff, drift, pin):
         app.command(rich_help_panel="Releases")(command)

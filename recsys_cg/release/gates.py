@@ -269,7 +269,7 @@ def _judge_drop(name: str, entry: Mapping[str, Any], allowed: float, group: str,
 def _judge_drift(report: Mapping[str, Any], gates: GatesConfig, previous: Mapping[str, Any] | None) -> Iterator[Gate]:
     if gates.max_churn is None:
         return
-    if previous is None and not section(report, "drift"):
+    if previous is None and "against" not in section(report, "drift"):
         yield _gate("churn", None, gates.max_churn, True, "There is no previous release to compare with.")
         return
     name, value = find_at_k(section(report, "drift"), "churn", primary_k(report))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recsys_cg import artifacts
@@ -17,7 +16,6 @@ from recsys_cg.workflow.project import Project, Stage, StageKey
 
 __all__ = ["build", "key_of", "predecessor_of"]
 
-_PROBES = "probes.parquet"
 _PER_QUERY = "per_query.parquet"
 
 
@@ -55,6 +53,7 @@ def _write(project: Project, data: Stage, release: Stage, directory: Path) -> Ma
     from recsys_cg.data.dataset import Dataset
     from recsys_cg.release.gates import conclude, failed_gates, judge
     from recsys_cg.serving.release import Release
+    from recsys_cg.workflow.drift import PROBES, read_probes
     from recsys_cg.workflow.measurement import measure, open_previous
     from recsys_cg.workflow.reporting import Extras, choose_examples, write_report
     from recsys_cg.workflow.under_test import ReleaseUnderTest
@@ -63,9 +62,8 @@ def _write(project: Project, data: Stage, release: Stage, directory: Path) -> Ma
     opened, source = Release.open(release.path), Dataset.open(data.path)
     against = predecessor_of(store, opened.name)
     previous_path = store.path_of(against) if against is not None else None
-    measured = measure(
-        config, opened, source, previous=open_previous(previous_path), probes=_earlier_probes(previous_path)
-    )
+    probes = read_probes(previous_path) if previous_path is not None else None
+    measured = measure(config, opened, source, previous=open_previous(previous_path), probes=probes)
     gates = judge(measured.report, config.gates, store.report_of(against) if against is not None else None)
     report = conclude(measured.report, gates)
     under_test = ReleaseUnderTest(opened, source.items, source.events)
@@ -73,20 +71,8 @@ def _write(project: Project, data: Stage, release: Stage, directory: Path) -> Ma
         under_test, source.queries(config.evaluation.split), count=config.evaluation.examples, seed=project.seed
     )
     write_report(directory, report, Extras.of(under_test, examples), store)
-    pq.write_table(measured.probes, directory / _PROBES)
+    pq.write_table(measured.probes, directory / PROBES)
     pq.write_table(measured.evaluation.per_query, directory / _PER_QUERY, compression="zstd")
     failed = failed_gates(gates)
     say(f"evaluate: {len(gates) - len(failed)} of {len(gates)} gates passed")
     return {"release": opened.name, "judged_against": against, "failed_gates": [gate["name"] for gate in failed]}
-
-
-def _earlier_probes(previous: Path | None) -> pa.Table | None:
-    """Return the probes that the previous release's report froze: drift is measured on the same ones for good.
-
-    Probes of an earlier layout are not read; new ones are frozen in their place.
-    """
-    from recsys_cg.evaluation.drift import probes_schema
-
-    path = previous / "report" / _PROBES if previous is not None else None
-    probes = pq.read_table(path) if path is not None and path.is_file() else None
-    return probes if probes is not None and probes.schema.equals(probes_schema) else None

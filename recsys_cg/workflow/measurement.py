@@ -16,12 +16,14 @@ from recsys_cg.data.dataset import Dataset
 from recsys_cg.errors import RecsysError
 from recsys_cg.evaluation import Evaluation, evaluate_systems
 from recsys_cg.evaluation.baselines import fit_baselines
-from recsys_cg.evaluation.drift import freeze_probes, measure_drift, run_probes
+from recsys_cg.evaluation.drift import measure_drift
 from recsys_cg.evaluation.index_quality import measure_index
+from recsys_cg.evaluation.probes import freeze_probes
 from recsys_cg.evaluation.vectors import check_vectors, measure_freshness, measure_vector_geometry
 from recsys_cg.index.exact import ExactRetriever
 from recsys_cg.progress import say
 from recsys_cg.serving.release import Release
+from recsys_cg.workflow.drift import ask_probes
 from recsys_cg.workflow.under_test import ReleaseUnderTest
 
 __all__ = ["Measured", "measure", "open_previous"]
@@ -54,33 +56,8 @@ def measure(
     """
     seed, settings = config.project.seed, config.evaluation
     under_test = ReleaseUnderTest(release, dataset.items, dataset.events)
-    queries, sequences = dataset.queries(settings.split), dataset.sequences()
-    systems: list[Any] = [under_test.system("two_tower", seed)]
-    if previous is not None:
-        systems.append(ReleaseUnderTest(previous, dataset.items, dataset.events).system(_PREVIOUS, seed))
-    baselines, skipped = fit_baselines(
-        dataset.items,
-        sequences,
-        settings,
-        validation=dataset.queries("validation"),
-        test=dataset.queries("test"),
-        seed=seed,
-    )
-    say(f"evaluate: {len(queries):,} queries, {len(systems) + len(baselines)} systems")
-    windows = dataset.manifest.info["windows"]
-    cutoff = windows["test_from_us"] if settings.split == "test" else windows["validation_from_us"]
-    evaluation = evaluate_systems(
-        [*systems, *baselines],
-        queries,
-        dataset.items,
-        sequences,
-        settings,
-        seed,
-        cutoff_us=cutoff,
-        skipped=skipped,
-        impressions=dataset.impressions(),
-        features=dataset.features,
-    )
+    queries = dataset.queries(settings.split)
+    evaluation = _evaluate(under_test, previous, dataset, queries, settings, seed)
     frozen = (
         freeze_probes(queries, dataset.items, dataset.events, count=_PROBES, seed=seed) if probes is None else probes
     )
@@ -102,10 +79,46 @@ def measure(
             now_us=time.time_ns() // 1000,
             catalogue_us=int(datetime.fromisoformat(dataset.manifest.created).timestamp() * 1e6),
         ),
+        "drift": _measure_drift(release, previous, frozen, settings.primary_k),
     }
-    if previous is not None:
-        report["drift"] = _measure_drift(under_test, previous, frozen, settings.primary_k)
     return Measured(report, evaluation, frozen)
+
+
+def _evaluate(  # noqa: PLR0917 - what one evaluation needs
+    under_test: ReleaseUnderTest,
+    previous: Release | None,
+    dataset: Dataset,
+    queries: pa.Table,
+    settings: EvaluationConfig,
+    seed: int,
+) -> Evaluation:
+    """Run the release, the previous one and the baselines over the same queries."""
+    sequences = dataset.sequences()
+    systems: list[Any] = [under_test.system("two_tower", seed)]
+    if previous is not None:
+        systems.append(ReleaseUnderTest(previous, dataset.items, dataset.events).system(_PREVIOUS, seed))
+    baselines, skipped = fit_baselines(
+        dataset.items,
+        sequences,
+        settings,
+        validation=dataset.queries("validation"),
+        test=dataset.queries("test"),
+        seed=seed,
+    )
+    say(f"evaluate: {len(queries):,} queries, {len(systems) + len(baselines)} systems")
+    windows = dataset.manifest.info["windows"]
+    return evaluate_systems(
+        [*systems, *baselines],
+        queries,
+        dataset.items,
+        sequences,
+        settings,
+        seed,
+        cutoff_us=windows["test_from_us"] if settings.split == "test" else windows["validation_from_us"],
+        skipped=skipped,
+        impressions=dataset.impressions(),
+        features=dataset.features,
+    )
 
 
 def _sample(queries: pa.Table, count: int, seed: int) -> pa.Table:
@@ -143,19 +156,10 @@ def _measure_geometry(under_test: ReleaseUnderTest, queries: pa.Table, seed: int
     return measure_vector_geometry(vectors, release.vectors[targets[known]], release.vectors, seed=seed)
 
 
-def _measure_drift(under_test: ReleaseUnderTest, previous: Release, probes: pa.Table, k: int) -> dict[str, Any]:
-    answers = [
-        run_probes(
-            probes,
-            one.released,
-            one.encode_own,
-            one.release.retriever,
-            events=one.release.encoder.contract.events,
-            k=k,
-        )
-        for one in (under_test, ReleaseUnderTest(previous, under_test.items, under_test.events))
-    ]
-    return {"against": previous.name, **measure_drift(*answers, k=k)}
+def _measure_drift(release: Release, previous: Release | None, probes: pa.Table, k: int) -> dict[str, Any]:
+    against = {} if previous is None else {"against": previous.name}
+    before = None if previous is None else ask_probes(previous, probes, k)
+    return against | measure_drift(ask_probes(release, probes, k), before, k=k)
 
 
 def open_previous(path: Path | None) -> Release | None:

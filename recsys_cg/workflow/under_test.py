@@ -57,10 +57,6 @@ class ReleaseUnderTest:
         queries = recode_events(queries, "history_events", self.events, release.encoder.contract.events)
         return encode_queries(release.encoder, release.history_vectors, queries, row_map=self.release_rows)
 
-    def encode_own(self, queries: pa.Table) -> NDArray[np.float32]:
-        """Encode queries whose histories are rows of the release."""
-        return encode_queries(self.release.encoder, self.release.history_vectors, queries)
-
     def system(self, name: str, seed: int) -> ServedSystem:
         """Return the release as a system to be measured: what a lookup would answer, fallback included."""
         index = self.release.retriever

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from recsys_cg.config import EvaluationConfig
 from recsys_cg.errors import EnvironmentMismatchError
 from recsys_cg.evaluation.baselines.popularity import Popularity, RecentPopularity, events_of
 from recsys_cg.evaluation.baselines.sessions import Sessions
-from recsys_cg.evaluation.baselines.tuning import Tuner
+from recsys_cg.evaluation.baselines.tuning import Ladder, Tuner
 from recsys_cg.evaluation.queries import prepare_queries
 from recsys_cg.evaluation.systems import System
 from recsys_cg.progress import say
@@ -27,7 +27,7 @@ __all__ = ["fit_baselines"]
 
 Settings = Mapping[str, Any]
 
-_DECAYS = (0.8, 0.9, 0.95)  # the best lies inside: 0.9 or 0.95 on MovieLens 100K, where 0.98 and 1 are worse
+_DECAY = Ladder("decay", (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0), 4)
 _SMALL_ITEMS = 5_000
 _SMALL_EVENTS = 5_000_000
 
@@ -45,12 +45,18 @@ class _Ground:
     evaluation: Sequence[pa.Table]
     config: EvaluationConfig
     tuner: Tuner
+    thorough: bool
     seed: int
 
     @property
     def is_small(self) -> bool:
-        """Whether trying several hyperparameters is cheap."""
+        """Whether fitting once more is cheap."""
         return self.sessions.items <= _SMALL_ITEMS and len(self.sessions.times_us) <= _SMALL_EVENTS
+
+    def ladder(self, name: str, values: tuple[Any, ...], start: int) -> Ladder:
+        """Return all values where each may be fitted, else the default alone."""
+        ladder = Ladder(name, values, start)
+        return ladder if self.thorough or self.is_small else Ladder(name, (values[start],))
 
 
 def fit_baselines(
@@ -61,11 +67,13 @@ def fit_baselines(
     validation: pa.Table,
     test: pa.Table,
     seed: int,
+    thorough: bool = False,
 ) -> tuple[list[System], dict[str, str]]:
     """Fit the baselines that ``config.baselines`` names.
 
-    Hyperparameters are chosen by recall@primary_k on at most ``config.tuning_queries`` validation queries; with more
-    than 5,000 items or 5 million training events fewer of them are tried. `System.settings` says what was chosen.
+    Hyperparameters are chosen by recall@primary_k on at most ``config.tuning_queries`` validation queries: see
+    `recsys_cg.evaluation.baselines.tuning.Tuner.climb`. With more than 5,000 items or 5 million training events only
+    the weight of a history item's age is tried. `System.settings` says what was chosen.
 
     Args:
         items: items schema; item_rows by training popularity.
@@ -74,6 +82,7 @@ def fit_baselines(
         validation: validation queries; none is allowed.
         test: test queries. Nothing is fitted to them; ``popularity_recent`` counts their events once they are past.
         seed: of iALS and of the sample of validation queries.
+        thorough: try every hyperparameter whatever the size, and more of them: for benchmarks.
 
     Returns:
         The systems, in the order of ``config.baselines``, and for each that could not be fitted the reason.
@@ -87,6 +96,7 @@ def fit_baselines(
         evaluation=(validation, test),
         config=config,
         tuner=Tuner(tuning, items.num_rows, config.primary_k),
+        thorough=thorough,
         seed=seed,
     )
     systems: list[System] = []
@@ -119,22 +129,30 @@ def _fit_knn(ground: _Ground) -> System:
         windowed_co_occurrence,
     )
 
-    @cache
+    @lru_cache(maxsize=2)
     def counts(window: int | None) -> Any:
         if window is None:
             return co_occurrence(ground.sessions)
         return windowed_co_occurrence(ground.sessions, window=window, decay=0.95)
 
-    @cache
-    def neighbours(window: int | None, shrink: float) -> Any:
-        return nearest(counts(window), ground.train_counts, shrink=shrink, neighbours=100)
+    @lru_cache(maxsize=1)
+    def neighbours(window: int | None, shrink: float, kept: int) -> Any:
+        return nearest(counts(window), ground.train_counts, shrink=shrink, neighbours=kept)
 
     def make(settings: Settings) -> System:
-        return ItemKnn(neighbours(settings["window"], settings["shrink"]), decay=settings["decay"], settings=settings)
+        near = neighbours(settings["window"], settings["shrink"], settings["neighbours"])
+        return ItemKnn(near, decay=settings["decay"], settings=settings)
 
-    windows = (20, None) if ground.is_small else (20,)
-    options = [{"window": w, "shrink": 10.0, "decay": d} for w in windows for d in _DECAYS]
-    return ground.tuner.choose(make, options)
+    windows = (5, 10, 20, 50, None) if ground.is_small else (2, 5, 10, 20, 50)
+    return ground.tuner.climb(
+        make,
+        [
+            _DECAY,
+            ground.ladder("window", windows, windows.index(20)),
+            ground.ladder("shrink", (0.0, 1.0, 10.0, 100.0, 1000.0), 2),
+            ground.ladder("neighbours", (50, 100, 200, 500, 1000), 1),
+        ],
+    )
 
 
 def _fit_ease(ground: _Ground) -> System:
@@ -145,37 +163,44 @@ def _fit_ease(ground: _Ground) -> System:
         raise _SkippedError(
             f"the catalogue has {ground.sessions.items:,} items, more than evaluation.ease_max_items = {limit:,}"
         )
-    fit = cache(lambda regularisation: fit_ease(ground.sessions, regularisation))
+    fit = lru_cache(maxsize=2)(lambda regularisation: fit_ease(ground.sessions, regularisation))
 
     def make(settings: Settings) -> System:
         weights, known = fit(settings["lambda"])
         return Ease(weights, known, ground.sessions.items, decay=settings["decay"], settings=settings)
 
-    lambdas = (1000.0, 300.0, 4000.0) if ground.is_small else (1000.0,)
-    return ground.tuner.choose(make, [{"lambda": v, "decay": d} for v in lambdas for d in _DECAYS])
+    lambdas = ground.ladder("lambda", (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0), 3)
+    return ground.tuner.climb(make, [_DECAY, lambdas])
 
 
 def _fit_ials(ground: _Ground) -> System:
     from recsys_cg.evaluation.baselines.ials import Ials, fit_item_factors  # noqa: PLC0415 - needs the report extra
 
-    fit = cache(
-        lambda alpha: fit_item_factors(
-            ground.sessions, dim=64, alpha=alpha, regularisation=1.0, iterations=10, seed=ground.seed
-        )
-    )
+    @lru_cache(maxsize=2)
+    def fit(dim: int, alpha: float, regularisation: float) -> Any:
+        settings = {"dim": dim, "alpha": alpha, "regularisation": regularisation}
+        return fit_item_factors(ground.sessions, **settings, iterations=10, seed=ground.seed)
 
     def make(settings: Settings) -> System:
+        alpha, regularisation = settings["alpha"], settings["regularisation"]
         return Ials(
-            fit(settings["alpha"]),
-            alpha=settings["alpha"],
-            regularisation=settings["regularisation"],
+            fit(settings["dim"], alpha, regularisation),
+            alpha=alpha,
+            regularisation=regularisation,
             decay=settings["decay"],
             settings=settings,
         )
 
-    alphas = (10.0, 2.0) if ground.is_small else (10.0,)
-    options = [{"dim": 64, "alpha": a, "regularisation": 1.0, "decay": d} for a in alphas for d in _DECAYS]
-    return ground.tuner.choose(make, options)
+    dims = Ladder("dim", (32, 64, 128, 256), 1) if ground.thorough else Ladder("dim", (64,))
+    return ground.tuner.climb(
+        make,
+        [
+            _DECAY,
+            ground.ladder("alpha", (0.5, 2.0, 10.0, 40.0, 160.0), 2),
+            ground.ladder("regularisation", (0.1, 1.0, 10.0, 100.0, 1000.0), 1),
+            dims,
+        ],
+    )
 
 
 _FITS: Mapping[str, Callable[[_Ground], System]] = {

@@ -9,7 +9,7 @@ import pytest
 from recsys_cg.config import EvaluationConfig
 from recsys_cg.evaluation import evaluate
 from recsys_cg.evaluation.baselines import fit_baselines
-from recsys_cg.evaluation.baselines.tuning import Tuner
+from recsys_cg.evaluation.baselines.tuning import Ladder, Tuner
 from recsys_cg.evaluation.queries import prepare_queries
 from tests.evaluation.tables import ScoreSystem, as_batch, make_items, make_queries, make_sequences
 
@@ -106,16 +106,33 @@ def test_training_without_interactions_still_gives_lists() -> None:
         assert sorted(system.recommend(as_batch(test), 5)[0].tolist()) == [1, 2, 3, 4, 5], system.name
 
 
-def test_the_tuner_takes_the_best_and_the_earlier_of_equals() -> None:
-    items = make_items([1] * 4)
-    queries = prepare_queries(make_queries([{"targets": [2]}]), items, filter_seen=True, max_queries=10, seed=0)
-    tuner = Tuner(queries, 4, 1)
+def tuner_of(values: dict[tuple[int, int], float]) -> tuple[Tuner, Any, list[tuple[int, int]]]:
+    """A tuner whose systems find the target at recall given by their two settings, and what was asked for."""
+    rows = [{"user": f"u{n}", "time": n, "targets": [0]} for n in range(100)]
+    queries = prepare_queries(make_queries(rows), make_items([1] * 4), filter_seen=True, max_queries=100, seed=0)
+    asked: list[tuple[int, int]] = []
 
     def make(settings: Any) -> ScoreSystem:
-        system = ScoreSystem("s", np.eye(4)[settings["best"]][None, :])
+        asked.append((settings["a"], settings["b"]))
+        hits = round(100 * values[asked[-1]])
+        system = ScoreSystem("s", np.array([[1.0, 0.5, 0.0, 0.0]] * hits + [[0.5, 1.0, 0.0, 0.0]] * (100 - hits)))
         system.settings = settings
         return system
 
-    chosen = tuner.choose(make, [{"best": 0}, {"best": 2, "n": 1}, {"best": 2, "n": 2}])
-    assert chosen.settings["n"] == 1
-    assert chosen.settings["chosen"] == "best of 3 by recall@1 = 1.0000 on 1 validation queries"
+    return Tuner(queries, 4, 1), make, asked
+
+
+def test_the_tuner_climbs_to_where_no_neighbour_is_better_and_tries_nothing_twice() -> None:
+    values = {(a, b): 0.9 - 0.1 * abs(a - 3) - 0.2 * abs(b - 1) for a in range(5) for b in range(3)}
+    tuner, make, asked = tuner_of(values)
+    chosen = tuner.climb(make, [Ladder("a", (0, 1, 2, 3, 4), 1), Ladder("b", (0, 1, 2), 0)])
+    assert (chosen.settings["a"], chosen.settings["b"]) == (3, 1)
+    assert chosen.settings["chosen"] == "best of 8 tried by recall@1 = 0.9000 on 100 validation queries"
+    assert len(set(asked)) == len(asked) - 1 == 8
+
+
+def test_the_tuner_stays_at_the_default_among_equals_and_names_an_end_of_what_was_offered() -> None:
+    tuner, make, _ = tuner_of({(a, b): 0.5 + 0.1 * b for a in range(3) for b in range(2)})
+    chosen = tuner.climb(make, [Ladder("a", (0, 1, 2), 1), Ladder("b", (0, 1), 0)])
+    assert (chosen.settings["a"], chosen.settings["b"]) == (1, 1)
+    assert chosen.settings["chosen"].endswith("; at the end of what was offered: b")
