@@ -19,8 +19,10 @@ _BLOCK = 65_536
 class IdIndex:
     """The row of each item id, and the id of each row.
 
-    Ids stay in Arrow; beside them stand their hashes, sorted, with their rows: 12 bytes an item where a dict of
-    strings takes over 100. A hit is confirmed against the id itself, so equal hashes of different ids do no harm.
+    Ids stay in Arrow; beside them stand their hashes, sorted, with their rows, and where the hashes of each leading
+    bits begin: 16 bytes an item where a dict of strings takes over 100. Looking there instead of halving the range
+    touches memory twice instead of ten times. A hit is confirmed against the id itself, so equal hashes of different
+    ids do no harm.
 
     Args:
         ids: the item ids in row order, without null.
@@ -37,8 +39,15 @@ class IdIndex:
             names = self._ids.slice(start, _BLOCK).to_pylist()
             hashes[start : start + len(names)] = [hash(name) for name in names]
         order = np.argsort(hashes, kind="stable")
-        self._hashes = hashes[order]
-        self._rows = order.astype(np.int32)
+        hashes = hashes[order]
+        bits = max(1, count.bit_length() - 1)
+        self._shift, self._middle = 64 - bits, 1 << (bits - 1)
+        buckets = np.bincount((hashes >> self._shift) + self._middle, minlength=1 << bits)
+        self._starts = (np.cumsum(buckets) - buckets).astype(np.int32)
+        self._steps = np.arange(buckets.max(initial=1))
+        padding = len(self._steps)
+        self._hashes = np.concatenate([hashes, np.zeros(padding, np.int64)])
+        self._rows = np.concatenate([order, np.full(padding, -1)]).astype(np.int32)
         self._shared = self._find_shared()
 
     def __len__(self) -> int:
@@ -46,7 +55,8 @@ class IdIndex:
 
     def _find_shared(self) -> dict[str, int]:
         """Return the rows of the ids whose hash is not theirs alone; in practice empty."""
-        equal = np.flatnonzero(self._hashes[1:] == self._hashes[:-1])
+        hashes = self._hashes[: len(self)]
+        equal = np.flatnonzero(hashes[1:] == hashes[:-1])
         rows = self._rows[np.unique(np.concatenate([equal, equal + 1]))]
         shared: dict[str, int] = {}
         for name, row in zip(self.names(rows), rows.tolist(), strict=True):
@@ -60,8 +70,11 @@ class IdIndex:
         if not len(names) or not len(self._ids):
             return np.full(len(names), -1, np.int32)
         hashes = np.fromiter(map(hash, names), np.int64, len(names))
-        places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        found = np.where(self._hashes[places] == hashes, self._rows[places], np.int32(-1))
+        places = self._starts.take((hashes >> self._shift) + self._middle)
+        equal = self._hashes.take(places[:, None] + self._steps) == hashes[:, None]
+        column = equal.argmax(axis=1)
+        found = self._rows.take(places + column)
+        found[~equal[np.arange(len(names)), column]] = -1
         hits = np.flatnonzero(found >= 0)
         asked = list(names) if len(hits) == len(names) else [names[place] for place in hits.tolist()]
         confirmed = self.names(found[hits])

@@ -52,3 +52,18 @@ def test_many_ids_across_blocks():
         65_535,
         -1,
     ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8, 9, 1000])
+def test_every_id_is_found_whatever_the_number_of_items(count: int):
+    names = [f"{number}" for number in range(count)]
+    found = index(*names)
+    assert found.rows(names).tolist() == list(range(count))
+    assert found.rows([f"no {number}" for number in range(2000)]).tolist() == [-1] * 2000
+
+
+@pytest.mark.parametrize("value", [-(2**63), -1, 0, 1, 2**63 - 1])
+def test_a_hash_at_either_end_is_found(monkeypatch: pytest.MonkeyPatch, value: int):
+    hashes = {"a": value, "b": 5, "c": -5, "x": value}
+    monkeypatch.setattr(module, "hash", hashes.__getitem__, raising=False)
+    assert index("b", "a", "c").rows(["a", "c", "x", "b"]).tolist() == [1, 2, -1, 0]
