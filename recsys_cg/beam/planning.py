@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
 from recsys_cg.config import Config, ImpressionsConfig, InteractionsConfig, ItemsConfig
-from recsys_cg.data.catalogue import catalogue_columns
+from recsys_cg.data.catalogue import catalogue_columns, nested_columns
 from recsys_cg.data.impressions import impression_columns
 from recsys_cg.data.interactions import interaction_columns
 from recsys_cg.data.sources import Read, list_files, plan_reads, read_blocks
@@ -40,15 +41,19 @@ def plan_job(config: Config) -> Plan:
             check_zone(section.time_zone)
     interactions = _plan(config.interactions, interaction_columns(config.interactions))
     _check_times(interactions[0], config.interactions)
-    items = _plan(config.items, catalogue_columns(config.items)) if config.items else ()
+    items: tuple[Read, ...] = ()
+    if config.items is not None:
+        items = _plan(config.items, catalogue_columns(config.items), nested_columns(config.items))
     impressions = _plan(config.impressions, impression_columns(config.impressions)) if config.impressions else ()
     if config.impressions is not None:
         _check_times(impressions[0], config.impressions)
     return Plan(interactions, items, impressions)
 
 
-def _plan(section: InteractionsConfig | ItemsConfig | ImpressionsConfig, columns: list[str]) -> tuple[Read, ...]:
-    reads = tuple(plan_reads(list_files(section.path, section.format), columns))
+def _plan(
+    section: InteractionsConfig | ItemsConfig | ImpressionsConfig, columns: list[str], nested: Sequence[str] = ()
+) -> tuple[Read, ...]:
+    reads = tuple(plan_reads(list_files(section.path, section.format), columns, nested))
     if not reads:
         raise SourceError(f"{section.path}: the source holds no rows")
     return reads

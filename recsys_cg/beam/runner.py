@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from grpc import RpcError  # type: ignore[import-untyped]
 
+from recsys_cg.beam.flags import check_flags
 from recsys_cg.errors import ConfigError, EngineError
 
 __all__ = ["open_pipeline"]
@@ -33,7 +34,8 @@ def open_pipeline(flags: Sequence[str]) -> Iterator[beam.Pipeline]:
     downloaded. With ``--runner=FlinkRunner``, ``SparkRunner`` or ``DataflowRunner`` the other flags are that engine's.
 
     Raises:
-        ConfigError: Beam refuses the flags, or no job server answers at ``--job_endpoint``.
+        ConfigError: Beam refuses the flags or does not know one of them, or no job server answers at
+            ``--job_endpoint``.
         EngineError: the engine that ``--runner`` names could not be started, or gave the job up; or a worker in this
             process could not read or write, e.g. because the disk is full.
     """
@@ -42,6 +44,7 @@ def open_pipeline(flags: Sequence[str]) -> Iterator[beam.Pipeline]:
         options = PipelineOptions(list(flags))
         pipeline = beam.Pipeline(options=options) if named else beam.Pipeline(FnApiRunner(), options=options)
         _check_job_server(options.view_as(PortableOptions).job_endpoint)
+        check_flags(flags)
     except (ValueError, SystemExit, ImportError) as error:
         raise ConfigError(f"Beam refuses the runner flags {list(flags)}: {error}") from error
     with (

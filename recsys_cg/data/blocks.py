@@ -18,7 +18,7 @@ import pyarrow as pa
 from recsys_cg.errors import SourceError
 from recsys_cg.schema import rejects_schema
 
-__all__ = ["Block", "empty_rejects", "merge_counts", "naming_source", "reject_rows", "rejects_of"]
+__all__ = ["Block", "empty_rejects", "is_nested", "merge_counts", "naming_source", "reject_rows", "rejects_of"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ def rejects_of(source: str, entries: Sequence[tuple[int, str, Any]]) -> pa.Table
         "record": [json.dumps(record, ensure_ascii=False, default=_as_json) for _, _, record in entries],
     }
     return pa.table(columns, schema=rejects_schema)
+
+
+def is_nested(record: Mapping[str, Any], columns: Iterable[str]) -> bool:
+    """Tell whether ``record`` holds a list or an object in one of ``columns``."""
+    return any(isinstance(record.get(name), list | dict) for name in columns)
 
 
 def reject_rows(block: Block, reasons: Mapping[str, npt.NDArray[np.bool_]]) -> pa.Table:

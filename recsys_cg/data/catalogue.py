@@ -17,7 +17,14 @@ from recsys_cg.data.identifiers import to_strings
 from recsys_cg.data.times import parse_times
 from recsys_cg.data.values import dense_rows
 
-__all__ = ["CleanCatalogue", "catalogue_columns", "clean_catalogue_block", "empty_catalogue", "merge_catalogue"]
+__all__ = [
+    "CleanCatalogue",
+    "catalogue_columns",
+    "clean_catalogue_block",
+    "empty_catalogue",
+    "merge_catalogue",
+    "nested_columns",
+]
 
 ID: Final = "@item_id"
 TITLE: Final = "@title"
@@ -42,6 +49,13 @@ def catalogue_columns(config: ItemsConfig) -> list[str]:
     named = [config.item, config.title, config.available_from, config.available_until]
     features = [feature.source_column for feature in config.features]
     return list(dict.fromkeys([name for name in named if name is not None] + features))
+
+
+def nested_columns(config: ItemsConfig) -> list[str]:
+    """Return the source columns in which a value may be a list: those of categorical, text and dense features alone."""
+    plain = {config.item, config.title, config.available_from, config.available_until}
+    plain |= {feature.source_column for feature in config.features if feature.kind == "numeric"}
+    return [name for name in catalogue_columns(config) if name not in plain]
 
 
 def clean_catalogue_block(block: Block, config: ItemsConfig) -> CleanCatalogue:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recsys_cg.data.blocks import Block, empty_rejects
+from recsys_cg.data.blocks import Block, empty_rejects, is_nested, rejects_of
 from recsys_cg.data.files import SourceFile, open_bytes
 from recsys_cg.errors import EnvironmentMismatchError, SourceError
 
@@ -118,8 +118,10 @@ def avro_columns(file: SourceFile) -> list[str]:
     return [field["name"] for field in schema["fields"]]
 
 
-def read_avro(file: SourceFile, columns: Sequence[str], block_rows: int) -> Iterator[Block]:
-    """Read the fields ``columns`` of every record.
+def read_avro(
+    file: SourceFile, columns: Sequence[str], block_rows: int, nested: Collection[str] = ()
+) -> Iterator[Block]:
+    """Read the fields ``columns`` of every record; one with a list or a record in a column not ``nested`` is refused.
 
     Raises:
         SourceError: the file is cut or damaged, or a field mixes types that do not go together.
@@ -131,19 +133,28 @@ def read_avro(file: SourceFile, columns: Sequence[str], block_rows: int) -> Iter
             for record in _avro().reader(stream):
                 held.append(record)
                 if len(held) == block_rows:
-                    yield _avro_block(file, held, columns, number)
+                    yield _avro_block(file, held, columns, nested, number)
                     number += len(held)
                     held = []
         except _AVRO_ERRORS as error:
             raise SourceError(f"{file.path}: the Avro file is cut or damaged: {error!r}") from error
     if held:
-        yield _avro_block(file, held, columns, number)
+        yield _avro_block(file, held, columns, nested, number)
 
 
-def _avro_block(file: SourceFile, records: list[dict[str, Any]], columns: Sequence[str], number: int) -> Block:
-    table = pa.table({name: _avro_column(file, name, records) for name in columns})
+def _avro_block(
+    file: SourceFile, records: list[dict[str, Any]], columns: Sequence[str], nested: Collection[str], number: int
+) -> Block:
+    flat = [name for name in columns if name not in nested]
     numbers = np.arange(number, number + len(records), dtype=np.int64)
-    return Block(table, file.path, numbers, empty_rejects())
+    deep = np.array([is_nested(record, flat) for record in records], dtype=bool)
+    refused = [
+        (int(numbers[at]), "nested_value", {name: records[at].get(name) for name in columns})
+        for at in np.flatnonzero(deep)
+    ]
+    kept = [records[at] for at in np.flatnonzero(~deep)]
+    table = pa.table({name: _avro_column(file, name, kept) for name in columns})
+    return Block(table, file.path, numbers[~deep], rejects_of(file.path, refused))
 
 
 def _avro_column(file: SourceFile, name: str, records: list[dict[str, Any]]) -> pa.Array:

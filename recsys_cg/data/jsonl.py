@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json as pa_json
 
-from recsys_cg.data.blocks import Block, rejects_of
+from recsys_cg.data.blocks import Block, is_nested, rejects_of
 from recsys_cg.data.files import SourceFile, open_bytes
 from recsys_cg.errors import SourceError
 
@@ -80,11 +80,14 @@ def _parse(line: bytes) -> Any:
     return value
 
 
-def read_jsonl(file: SourceFile, columns: Sequence[str], block_rows: int) -> Iterator[Block]:
+def read_jsonl(
+    file: SourceFile, columns: Sequence[str], block_rows: int, nested: Collection[str] = ()
+) -> Iterator[Block]:
     """Read the keys ``columns`` of every line; a key that a line lacks is null.
 
     A line that is no JSON object is refused (``malformed_json``), unless it is the last of a file without a final
-    line break: then the file was cut. Blank lines are passed over but keep their number.
+    line break: then the file was cut; so is a line with a list or an object in a column that is not ``nested``
+    (``nested_value``). Blank lines are passed over but keep their number.
 
     Raises:
         SourceError: the file is cut.
@@ -93,10 +96,18 @@ def read_jsonl(file: SourceFile, columns: Sequence[str], block_rows: int) -> Ite
     for lines, is_open in _line_groups(file, block_rows):
         numbers = np.arange(number, number + len(lines), dtype=np.int64)
         number += len(lines)
-        yield _read_lines(file, lines, numbers, columns, is_open)
+        yield _read_lines(file, lines, numbers, columns, nested=nested, is_open=is_open)
 
 
-def _read_lines(file: SourceFile, lines: list[bytes], numbers: Any, columns: Sequence[str], is_open: bool) -> Block:
+def _read_lines(
+    file: SourceFile,
+    lines: list[bytes],
+    numbers: Any,
+    columns: Sequence[str],
+    *,
+    nested: Collection[str],
+    is_open: bool,
+) -> Block:
     full = np.array([bool(line.strip()) for line in lines], dtype=bool)
     table = _by_arrow([line for line in lines if line.strip()], columns)
     if table is not None and table.num_rows == int(full.sum()):
@@ -111,9 +122,17 @@ def _read_lines(file: SourceFile, lines: list[bytes], numbers: Any, columns: Seq
         (int(numbers[at]), "malformed_json", {"line": lines[at][:_LONGEST_SHOWN].decode(errors="replace")})
         for at in np.flatnonzero(full & ~good)
     ]
-    rows = [value for value in values if isinstance(value, dict)]
+    flat = [name for name in columns if name not in nested]
+    deep = [at for at in np.flatnonzero(good).tolist() if is_nested(values[at], flat)]
+    refused += [(int(numbers[at]), "nested_value", _picked(values[at], columns)) for at in deep]
+    good[deep] = False
+    rows = [values[at] for at in np.flatnonzero(good)]
     table = pa.table({name: _column([row.get(name) for row in rows]) for name in columns})
-    return Block(table, file.path, numbers[good], rejects_of(file.path, refused))
+    return Block(table, file.path, numbers[good], rejects_of(file.path, sorted(refused, key=lambda one: one[0])))
+
+
+def _picked(value: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    return {name: value[name] for name in columns if name in value}
 
 
 def _by_arrow(lines: list[bytes], columns: Sequence[str]) -> pa.Table | None:

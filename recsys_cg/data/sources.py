@@ -7,7 +7,7 @@ run of row groups of a Parquet file, or a whole file of another format, which is
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,6 +44,7 @@ class Read:
         columns: what is read of it, in order.
         groups: row groups of a Parquet file; None for a whole file.
         first_row: number of the first row, from 1.
+        nested: those of ``columns`` in which a value may be a list or an object.
     """
 
     number: int
@@ -51,6 +52,7 @@ class Read:
     columns: tuple[str, ...]
     groups: tuple[int, ...] | None = None
     first_row: int = 1
+    nested: tuple[str, ...] = ()
 
 
 def column_names(file: SourceFile) -> list[str]:
@@ -70,12 +72,14 @@ def column_names(file: SourceFile) -> list[str]:
     return names + [name for name, _ in file.partition if name not in names]
 
 
-def plan_reads(files: Sequence[SourceFile], columns: Sequence[str]) -> list[Read]:
+def plan_reads(files: Sequence[SourceFile], columns: Sequence[str], nested: Collection[str] = ()) -> list[Read]:
     """Check that every file has ``columns`` and cut the source into pieces for workers.
 
     Args:
         files: what `list_files` gave.
         columns: wanted columns; repeated names count once.
+        nested: those in which a value may be a list or an object; in another column of JSON lines or Avro such a value
+            has its row refused (``nested_value``).
 
     Raises:
         SourceError: a file is damaged or lacks a column; the message names those it has and the nearest.
@@ -87,7 +91,7 @@ def plan_reads(files: Sequence[SourceFile], columns: Sequence[str]) -> list[Read
         if file.format == "parquet":
             reads.extend(_plan_parquet(file, wanted, len(reads)))
         else:
-            reads.append(Read(len(reads), file, wanted))
+            reads.append(Read(len(reads), file, wanted, nested=tuple(name for name in wanted if name in nested)))
     return reads
 
 
@@ -143,7 +147,7 @@ def _read_inside(read: Read, columns: Sequence[str], block_rows: int) -> Iterato
     if read.file.format == "parquet":
         return read_parquet(read.file, columns, block_rows, read.groups, read.first_row)
     if read.file.format == "avro":
-        return read_avro(read.file, columns, block_rows)
+        return read_avro(read.file, columns, block_rows, read.nested)
     if read.file.format == "jsonl":
-        return read_jsonl(read.file, columns, block_rows)
+        return read_jsonl(read.file, columns, block_rows, read.nested)
     return read_delimited(read.file, columns, block_rows)

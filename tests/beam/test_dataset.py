@@ -402,3 +402,33 @@ def test_training_events_that_all_weigh_nothing_are_refused(tmp_path: Path) -> N
     events = EVENTS.replace('ann,"y,1",2,buy\n', "")  # the only purchase is in the test window
     with pytest.raises(DataError, match=r"events\.csv: every training event weighs 0"):
         build(write_project(tmp_path, text + WINDOWS, events=events), tmp_path / "d")
+
+
+def test_a_list_for_an_identifier_is_one_reject_and_the_job_goes_on(tmp_path: Path) -> None:
+    lines = [{"user_id": f"u{n % 3}", "item_id": f"i{n % 5}", "timestamp": n + 1} for n in range(30)]
+    lines[7]["user_id"], lines[11]["item_id"], lines[13]["timestamp"] = ["u1"], {"id": "i1"}, [14]
+    events = "\n".join(json.dumps(line) for line in lines) + "\n"
+    project = write_project(tmp_path, events=events, name="events.jsonl")
+    info = build(project, tmp_path / "d", "dataset.max_rejects=0.5")
+    assert info["rows"] == {"in": 30, "kept": 27, "rejected": {"nested_value": 3}, "filtered": {}}
+    rejects = read_dataset(tmp_path / "d")["rejects"]
+    assert sorted((row["row"], row["reason"]) for row in rejects) == [(n, "nested_value") for n in (8, 12, 14)]
+    with pytest.raises(TooManyRejectsError, match=r'nested_value: 3, e\.g\. row 8 .*"user_id": \["u1"\]'):
+        build(project, tmp_path / "e", "dataset.max_rejects=0.05")
+
+
+def test_a_catalogue_takes_lists_for_its_features_and_not_for_its_items(tmp_path: Path) -> None:
+    catalogue = [
+        {"item_id": "x", "tags": ["a", "b"], "price": 1},
+        {"item_id": ["z"], "tags": "a", "price": 2},
+        {"item_id": "007", "tags": "b", "price": [3]},
+        {"item_id": "y,1", "tags": None, "price": 4},
+    ]
+    (tmp_path / "items.jsonl").write_text("\n".join(json.dumps(line) for line in catalogue) + "\n")
+    kinds = {"tags": "categorical", "price": "numeric"}
+    features = "".join(f'[[items.features]]\nname = "{name}"\nkind = "{kind}"\n' for name, kind in kinds.items())
+    project = write_project(tmp_path, f'[items]\npath = "items.jsonl"\n{features}')
+    info = build(project, tmp_path / "d", "dataset.max_rejects=0.5")
+    assert info["catalogue"] == {"in": 4, "kept": 2, "rejected": {"nested_value": 2}, "filtered": {}}
+    listed = {row["item_id"]: row["f_tags"] for row in read_dataset(tmp_path / "d")["items"] if row["in_catalogue"]}
+    assert {item: len(tags) for item, tags in listed.items()} == {"x": 2, "y,1": 0}

@@ -1,19 +1,23 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc  # type: ignore[import-untyped]
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam import Create, Map, ParDo
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing import test_pipeline
 from apache_beam.testing.util import assert_that, equal_to
 
 from recsys_cg.beam.coders import BlockCoder, TableCoder
 from recsys_cg.beam.failures import Failures
+from recsys_cg.beam.flags import check_flags
 from recsys_cg.beam.interactions import REJECTS, TALLY, CleanInteractions
 from recsys_cg.beam.reading import ReadBlocks, WriteRejects
 from recsys_cg.beam.runner import open_pipeline
@@ -149,3 +153,45 @@ def test_a_value_that_beam_refuses_when_the_job_starts_is_an_error_of_the_config
         open_pipeline(["--runner=FlinkRunner", "--flink_version=9"]) as pipeline,
     ):
         _ = pipeline | Create([1])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--direct_num_worker=2"],
+            r"--direct_num_worker=2: Beam has no such option; did you mean --direct_num_workers\?",
+        ),
+        (["--direct_num_workers=2", "--paralelism", "4"], r"--paralelism: .*did you mean --parallelism\?"),
+        (["--runner=FlinkRunner", "--fink_version=1.20"], r"--fink_version=1\.20: .*did you mean --flink_version\?"),
+        (["FlinkRunner"], r"FlinkRunner: Beam has no such option"),
+        (["--direct_num_workers=many"], r"Beam refuses the runner flags"),
+    ],
+)
+def test_a_flag_that_beam_does_not_know_is_refused_with_the_nearest(flags: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message), open_pipeline(flags):
+        pass
+
+
+def test_a_flag_that_the_job_server_describes_is_taken() -> None:
+    class Service(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc]
+        def DescribePipelineOptions(self, request: Any, context: Any) -> Any:  # noqa: N802 - the service's word
+            kind = beam_job_api_pb2.PipelineOptionType
+            options = [
+                beam_job_api_pb2.PipelineOptionDescriptor(name="objectReuse", type=kind.BOOLEAN),
+                beam_job_api_pb2.PipelineOptionDescriptor(name="parallelism", type=kind.INTEGER),
+            ]
+            return beam_job_api_pb2.DescribePipelineOptionsResponse(options=options)
+
+    with ThreadPoolExecutor(1) as threads:
+        server = grpc.server(threads)
+        beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(Service(), server)
+        port = server.add_insecure_port("localhost:0")
+        server.start()
+        flags = ["--runner=PortableRunner", f"--job_endpoint=localhost:{port}", "--parallelism=2"]
+        try:
+            check_flags([*flags, "--objectReuse"])
+            with pytest.raises(ConfigError, match=r"--objectReus: .*did you mean --objectReuse\?"):
+                check_flags([*flags, "--objectReus"])
+        finally:
+            server.stop(None).wait()

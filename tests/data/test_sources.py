@@ -19,8 +19,14 @@ from recsys_cg.errors import SourceError
 ROWS = [("007", "a,b\nc"), ("ü 🎬", 'say "hi"'), ("3", "x")]
 
 
-def _read(path: Path | str, columns: list[str], block_rows: int = 100, format: str = "auto") -> list[Block]:  # noqa: A002
-    reads = plan_reads(list_files(str(path), format), columns)
+def _read(
+    path: Path | str,
+    columns: list[str],
+    block_rows: int = 100,
+    format: str = "auto",  # noqa: A002
+    nested: tuple[str, ...] = (),
+) -> list[Block]:
+    reads = plan_reads(list_files(str(path), format), columns, nested)
     return [block for read in reads for block in read_blocks(read, block_rows)]
 
 
@@ -127,7 +133,7 @@ def test_jsonl_values_keep_their_text(tmp_path: Path, lines: list[str], expected
 
 def test_jsonl_lists_stay_lists(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"g": ["a", "b"]}\n{"g": "c"}\n{"g": null}\n')
-    assert _values(_read(tmp_path / "x.jsonl", ["g"]), "g") == [["a", "b"], ["c"], None]
+    assert _values(_read(tmp_path / "x.jsonl", ["g"], nested=("g",)), "g") == [["a", "b"], ["c"], None]
 
 
 def test_jsonl_lines_that_are_no_objects_are_refused_and_keep_their_number(tmp_path: Path) -> None:
@@ -301,3 +307,31 @@ def test_what_a_storage_library_raises_becomes_an_error_of_ours(monkeypatch: pyt
     monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "isfile", refuse)
     with pytest.raises(SourceError, match=r"memory://bucket/x\.csv: cannot be read: no credentials are here"):
         list_files("memory://bucket/x.csv")
+
+
+NESTED = ['{"u": "a", "i": 1}', '{"u": ["b", "c"], "i": 2}', '{"u": "d", "i": {"x": 3}}', "oops", '{"u": "e", "i": 5}']
+
+
+def test_a_list_or_an_object_where_one_value_belongs_refuses_its_line_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(NESTED) + "\n")
+    for block_rows in (1, 2, 100):
+        blocks = _read(path, ["u", "i"], block_rows)
+        items = [str(value) for value in _values(blocks, "i")]
+        assert (_values(blocks, "u"), items, _numbers(blocks)) == (["a", "e"], ["1", "5"], [1, 5])
+        assert _rejects(blocks) == [(2, "nested_value"), (3, "nested_value"), (4, "malformed_json")]
+    (block,) = _read(path, ["u", "i"])
+    assert json.loads(block.rejects["record"][0].as_py()) == {"u": ["b", "c"], "i": "2"}
+    (block,) = _read(path, ["u", "i"], nested=("u",))
+    assert block.table["u"].to_pylist() == [["a"], ["b", "c"], ["e"]]
+    assert _rejects([block]) == [(3, "nested_value"), (4, "malformed_json")]
+
+
+def test_a_list_in_an_avro_field_that_may_be_one_value_refuses_its_record(tmp_path: Path) -> None:
+    union = ["null", "string", {"type": "array", "items": "string"}]
+    schema = {"type": "record", "name": "r", "fields": [{"name": "u", "type": union}, {"name": "t", "type": "long"}]}
+    with (tmp_path / "x.avro").open("wb") as file:
+        fastavro.writer(file, schema, [{"u": "a", "t": 1}, {"u": ["b"], "t": 2}, {"u": None, "t": 3}])
+    blocks = _read(tmp_path / "x.avro", ["u", "t"], block_rows=2)
+    assert (_values(blocks, "u"), _values(blocks, "t"), _numbers(blocks)) == (["a", None], [1, 3], [1, 3])
+    assert _rejects(blocks) == [(2, "nested_value")]

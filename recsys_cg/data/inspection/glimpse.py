@@ -104,7 +104,7 @@ def _check_header(file: SourceFile, names: Sequence[str]) -> None:
 def _first_rows(file: SourceFile, names: Sequence[str], rows: int) -> pa.Table:
     known = column_names(file)
     shared = [name for name in names if name in known]
-    read = plan_reads([replace(file)], shared)
+    read = plan_reads([replace(file)], shared, nested=shared)
     for block in read_blocks(read[0], max(1, rows)) if read else ():
         return block.table
     return pa.table({name: pa.array([], pa.string()) for name in shared})
