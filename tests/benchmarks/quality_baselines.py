@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from recsys_cg.evaluation import System
 from recsys_cg.evaluation.baselines.ease import Ease, fit_ease
 from recsys_cg.evaluation.baselines.popularity import RecentPopularity, events_of
 from recsys_cg.evaluation.baselines.sessions import Sessions
-from recsys_cg.evaluation.baselines.tuning import Tuner
+from recsys_cg.evaluation.baselines.tuning import Ladder, Tuner
 from recsys_cg.evaluation.queries import prepare_queries
 from tests.benchmarks.quality_sets import QualitySet
 
@@ -57,17 +57,14 @@ def _truncated_ease(
         validation, dataset.items, filter_seen=settings.filter_seen, max_queries=settings.tuning_queries, seed=seed
     )
 
-    @cache
+    @lru_cache(maxsize=1)
     def fit(regularisation: float) -> Any:
         return fit_ease(known, regularisation)
 
     def make(chosen: Mapping[str, Any]) -> System:
         weights, rows = fit(chosen["lambda"])
-        return Ease(weights, rows, sessions.items, decay=chosen["decay"], settings=chosen)
+        return Ease(weights, rows, sessions.items, decay=chosen["decay"], settings={**chosen, "items": _EASE_ITEMS})
 
-    options = [
-        {"lambda": value, "decay": decay, "items": _EASE_ITEMS}
-        for value in (300.0, 100.0, 1000.0)
-        for decay in (0.6, 0.8, 0.9)
-    ]
-    return Tuner(tuning, sessions.items, settings.primary_k).choose(make, options)
+    decays = Ladder("decay", (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95), 3)
+    lambdas = Ladder("lambda", (30.0, 100.0, 300.0, 1000.0, 3000.0), 2)
+    return Tuner(tuning, sessions.items, settings.primary_k).climb(make, [decays, lambdas])

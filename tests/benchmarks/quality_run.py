@@ -121,7 +121,10 @@ def _fit_baselines(quality: QualitySet, dataset: Dataset, seed: int) -> tuple[Se
     from tests.benchmarks.quality_baselines import more_baselines
 
     tables = {split: dataset.queries(split) for split in ("validation", "test")}
-    systems, skipped = fit_baselines(dataset.items, dataset.sequences(), quality.config.evaluation, **tables, seed=seed)
+    thorough = not quality.overrides
+    systems, skipped = fit_baselines(
+        dataset.items, dataset.sequences(), quality.config.evaluation, **tables, seed=seed, thorough=thorough
+    )
     added = more_baselines(quality, dataset, skipped, **tables, seed=seed)
     return [*systems, *added], {"skipped": skipped}
 

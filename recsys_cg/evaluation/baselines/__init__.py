@@ -178,8 +178,9 @@ def _fit_ials(ground: _Ground) -> System:
 
     @lru_cache(maxsize=2)
     def fit(dim: int, alpha: float, regularisation: float) -> Any:
-        settings = {"dim": dim, "alpha": alpha, "regularisation": regularisation}
-        return fit_item_factors(ground.sessions, **settings, iterations=10, seed=ground.seed)
+        return fit_item_factors(
+            ground.sessions, dim=dim, alpha=alpha, regularisation=regularisation, iterations=10, seed=ground.seed
+        )
 
     def make(settings: Settings) -> System:
         alpha, regularisation = settings["alpha"], settings["regularisation"]

@@ -64,30 +64,27 @@ class Tuner:
             make: builds a system; its ``settings`` argument becomes part of the report.
             ladders: what may be chosen.
         """
-        if self.queries is None or not self.queries.count or all(len(ladder.values) == 1 for ladder in ladders):
+        queries = self.queries
+        if queries is None or not queries.count or all(len(ladder.values) == 1 for ladder in ladders):
             starts = {ladder.name: ladder.values[ladder.start] for ladder in ladders}
             return make({**starts, "chosen": "default"})
         known: dict[Places, float] = {}
 
         def measure(places: Places) -> float:
             if places not in known:
-                known[places] = self._measure(make(_settings(ladders, places)))
+                system = make(_settings(ladders, places))
+                (ranks,) = rank_queries([system], queries, self.items, [self.k], quiet=True)
+                known[places] = float(np.mean(recall(ranks[self.k], self.k)))
             return known[places]
 
         best = _climb(measure, ladders)
         ends = [one.name for one, at in zip(ladders, best, strict=True) if len(one.values) > 1 and one.is_end(at)]
         chosen = (
-            f"best of {len(known)} tried by recall@{self.k} = {known[best]:.4f} "
-            f"on {self.queries.count:,} validation queries"
+            f"best of {len(known)} tried by recall@{self.k} = {known[best]:.4f} on {queries.count:,} validation queries"
         )
         if ends:
             chosen += f"; at the end of what was offered: {', '.join(ends)}"
         return make({**_settings(ladders, best), "chosen": chosen})
-
-    def _measure(self, system: System) -> float:
-        assert self.queries is not None
-        (ranks,) = rank_queries([system], self.queries, self.items, [self.k], quiet=True)
-        return float(np.mean(recall(ranks[self.k], self.k)))
 
 
 def _settings(ladders: Sequence[Ladder], places: Places) -> dict[str, Any]:
