@@ -7,7 +7,7 @@ FLINK_JOB_SERVER ?= .cache/flink/job-server.jar
 PYTEST  := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-slow notebooks flink-test prism-test airflow-test bench-data bench-index bench-quality lock clean
+.PHONY: help setup demo check format test test-slow notebooks flink-test prism-test airflow-test bench-data bench-index bench-quality bench-serve bench-training lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -71,6 +71,12 @@ bench-index: setup ## the index against faiss, hnswlib and usearch; QUICK=1 for 
 
 bench-quality: setup ## retrieval quality against baselines and stock TFRS; SETS=, SEEDS=, VARIANTS=; QUICK=1 for a small version
 	$(BIN)/python -m tests.benchmarks.bench_quality
+
+bench-training: setup ## training speed, memory and time to a known recall against stock TFRS; QUICK=1 for a small version
+	$(BIN)/python -m tests.benchmarks.bench_training
+
+bench-serve: setup ## lookups against the TFRS way, and the service against its own limit; QUICK=1 for a small version
+	$(BIN)/python -m tests.benchmarks.bench_serve
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-annotate --no-header --generate-hashes pyproject.toml --output-file requirements.lock
