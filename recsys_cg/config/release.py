@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from recsys_cg.config.section import Fraction, Positive, Section
+from recsys_cg.config.section import Fraction, Positive, Section, one_of
 
 __all__ = ["Baseline", "EvaluationConfig", "GatesConfig", "ServingConfig", "StoreConfig"]
 
@@ -18,6 +18,9 @@ class EvaluationConfig(Section):
 
     k: list[Positive] = Field(default_factory=lambda: [20, 100, 500], min_length=1)
     primary_k: Positive = Field(100, description="k of gates and headlines; one of k")
+    metrics: list[Annotated[str, one_of()]] = Field(
+        default_factory=list, description='your own beside the usual ones, e.g. ["my_package.metrics:first_page"]'
+    )
     split: Literal["test", "validation"] = "test"
     by: list[str] = Field(default_factory=list, description="categorical item features that the report splits by")
     filter_seen: bool = Field(True, description="items of a query's past are not candidates")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
+
+from recsys_cg.evaluation.metrics import METRICS, Metric
 
 __all__ = ["METHOD", "define"]
 
@@ -49,7 +51,9 @@ METHOD: Final = {
 }
 
 
-def define(ks: Sequence[int], primary_k: int) -> dict[str, str]:
-    """Return name -> sentence for every figure at every k."""
+def define(ks: Sequence[int], primary_k: int, metrics: Mapping[str, Metric] = METRICS) -> dict[str, str]:
+    """Return name -> sentence for every figure at every k; a metric from outside is defined by its own docstring."""
     sentences = {f"{name}@{k}": text.format(k=k) for name, text in _AT_K.items() for k in ks}
+    own = {name: (metric.__doc__ or "not documented").strip().splitlines()[0] for name, metric in metrics.items()}
+    sentences |= {f"{name}@{k}": own[name] for name in metrics if name not in _AT_K for k in ks}
     return sentences | {name: text.format(k=primary_k) for name, text in METHOD.items()}

@@ -8,7 +8,7 @@ gets NaN, and whoever averages leaves it out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -17,14 +17,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from recsys_cg.errors import DataError
+from recsys_cg.errors import ConfigError, DataError
 from recsys_cg.evaluation.ragged import Ragged
+from recsys_cg.extensions import load_extension
 
 __all__ = [
     "METRICS",
+    "Metric",
     "TargetRanks",
     "average_precision",
     "check_lists",
+    "choose_metrics",
+    "compute",
     "hit_rate",
     "ndcg",
     "precision",
@@ -153,7 +157,11 @@ def average_precision(ranks: TargetRanks, k: int) -> Floats:
     return ranks.per_query(summed, ranks.sizes)
 
 
-METRICS: Final[Mapping[str, Callable[[TargetRanks, int], Floats]]] = MappingProxyType(
+Metric = Callable[[TargetRanks, int], Floats]
+"""``(ranks, k) -> [queries]``, each in [0, 1], NaN for a query without a target; `TargetRanks.per_query` sees to that.
+The first line of its docstring is the definition that the report prints."""
+
+METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
     {
         "recall": recall,
         "hit_rate": hit_rate,
@@ -164,6 +172,43 @@ METRICS: Final[Mapping[str, Callable[[TargetRanks, int], Floats]]] = MappingProx
     }
 )
 """Name in a report (before ``@k``) -> function."""
+
+
+def choose_metrics(own: Sequence[str] = ()) -> Mapping[str, Metric]:
+    """Return name -> function of the usual metrics, and behind them of those that ``own`` names from outside.
+
+    Args:
+        own: ``evaluation.metrics``, each ``package.module:name``; ``name`` is what the report calls it.
+
+    Raises:
+        ConfigError: one cannot be imported, or has the name of another.
+    """
+    chosen = dict(METRICS)
+    for path in own:
+        name = path.partition(":")[2]
+        if name in chosen:
+            raise ConfigError(f"evaluation.metrics: there is a metric {name!r} already; {path!r} needs another name")
+        chosen[name] = load_extension(path, key="evaluation.metrics")
+    return chosen
+
+
+def compute(name: str, metric: Metric, ranks: TargetRanks, k: int) -> Floats:
+    """Return ``metric(ranks, k)``, float64 [queries], checked where it comes from outside.
+
+    Raises:
+        DataError: it is of another shape, or outside [0, 1]; NaN is right for queries without a target, and wrong
+            for others.
+    """
+    values = metric(ranks, k)
+    if name in METRICS:
+        return values
+    values = np.asarray(values, dtype=np.float64)
+    if values.shape != (ranks.queries,):
+        raise DataError(f"metric {name!r} gave values of shape {values.shape}, expected {(ranks.queries,)}")
+    counted = values[ranks.sizes > 0]
+    if not ((counted >= 0) & (counted <= 1)).all() or not np.isnan(values[ranks.sizes == 0]).all():
+        raise DataError(f"metric {name!r} must give a value in [0, 1] for each query with a target and NaN for others")
+    return values
 
 
 def rank_targets(lists: NDArray[np.int32], targets: Ragged) -> NDArray[np.int32]:

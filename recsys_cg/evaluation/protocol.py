@@ -24,6 +24,7 @@ from recsys_cg.evaluation.debiasing import Exposures, Weights, match_impressions
 from recsys_cg.evaluation.definitions import define
 from recsys_cg.evaluation.exposure import Exposure
 from recsys_cg.evaluation.groups import bucket_codes, category_groups, groups_of
+from recsys_cg.evaluation.metrics import choose_metrics
 from recsys_cg.evaluation.queries import QuerySet, prepare_queries
 from recsys_cg.evaluation.retrieval import BATCH_ROWS, rank_queries
 from recsys_cg.evaluation.scoring import score
@@ -96,7 +97,7 @@ def evaluate_systems(  # noqa: PLR0917 - the tables of one dataset
     Raises:
         DataError: two systems of one name, a list that holds an item twice or what is no item, a target that is no
             item.
-        ConfigError: ``config.by`` names what is no categorical feature.
+        ConfigError: ``config.by`` names what is no categorical feature, ``config.metrics`` what is no metric.
     """
     names = [system.name for system in systems]
     if len(set(names)) < len(names):
@@ -112,8 +113,9 @@ def evaluate_systems(  # noqa: PLR0917 - the tables of one dataset
     ranks = rank_queries(systems, chosen, items.num_rows, config.k, exposures, batch_rows=batch_rows)
     candidates = chosen.lifetimes.ever_alive(chosen.times)
     sums = {"user_count": chosen.user_count, "samples": config.bootstrap_samples, "seed": seed}
+    metrics = choose_metrics(config.metrics)
     measured = {
-        system.name: score(found, groups, weights, chosen.users, **sums) | _settings(system)
+        system.name: score(found, groups, weights, chosen.users, **sums, metrics=metrics) | _settings(system)
         for system, found in zip(systems, ranks, strict=True)
     }
     shown = {"candidates": candidates, "buckets": buckets, "train_counts": counts, "pairs": pairs}
@@ -189,7 +191,7 @@ def _describe(
         "propensity": weights.summary,
         "bootstrap_samples": config.bootstrap_samples,
         "seed": seed,
-        "definitions": define(config.k, config.primary_k),
+        "definitions": define(config.k, config.primary_k, choose_metrics(config.metrics)),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recsys_cg.evaluation.debiasing import Weights
 from recsys_cg.evaluation.groups import Group
-from recsys_cg.evaluation.metrics import METRICS, TargetRanks
+from recsys_cg.evaluation.metrics import METRICS, Metric, TargetRanks, compute
 from recsys_cg.evaluation.significance import interval, ratios, resample_sums, sum_by_user
 
 __all__ = ["score"]
@@ -40,6 +40,7 @@ def score(
     user_count: int,
     samples: int,
     seed: int,
+    metrics: Mapping[str, Metric] = METRICS,
 ) -> dict[str, Any]:
     """Return the report's entry of one system.
 
@@ -51,6 +52,7 @@ def score(
         user_count: number of users.
         samples: draws of the bootstrap over users.
         seed: of the draws.
+        metrics: name -> function.
     """
     entry: dict[str, Any] = {}
     columns = _Columns()
@@ -62,7 +64,8 @@ def score(
         counted = next(iter(chosen.values())).sizes > 0
         place[group.path[-1]] = {"queries": int(counted.sum()), "users": len(np.unique(users[counted]))}
         if counted.any():
-            _add_figures(columns, group, chosen, weights.values[group.mask], users, user_count=user_count)
+            figures: dict[str, Any] = {"metrics": _metrics(chosen, metrics), "user_count": user_count}
+            _add_figures(columns, group, chosen, weights.values[group.mask], users, **figures)
     if not columns.values:
         return entry
     sums = np.stack(columns.values, axis=1)
@@ -86,13 +89,14 @@ def _add_figures(
     weights: Floats,
     users: NDArray[np.int64],
     *,
+    metrics: Iterable[tuple[str, Floats]],
     user_count: int,
 ) -> None:
     first = next(iter(ranks.values()))
     counted = columns.add(_sum((first.sizes > 0).astype(np.float64), users, user_count))
     owners = users[first.owners]
     weighed = columns.add(_sum(weights, owners, user_count))
-    for name, values in _metrics(ranks):
+    for name, values in metrics:
         columns.figures.append(((*group.path, name), columns.add(sum_by_user(values, users, user_count)[0]), counted))
     for k, each in ranks.items():
         found = columns.add(_sum(weights * each.within(k), owners, user_count))
@@ -103,7 +107,7 @@ def _sum(values: Floats, owners: NDArray[np.int64], count: int) -> Floats:
     return np.bincount(owners, weights=values, minlength=count).astype(np.float64)
 
 
-def _metrics(ranks: Mapping[int, TargetRanks]) -> Iterator[tuple[str, Floats]]:
+def _metrics(ranks: Mapping[int, TargetRanks], metrics: Mapping[str, Metric]) -> Iterator[tuple[str, Floats]]:
     for k, each in ranks.items():
-        for name, metric in METRICS.items():
-            yield f"{name}@{k}", metric(each, k)
+        for name, metric in metrics.items():
+            yield f"{name}@{k}", compute(name, metric, each, k)
