@@ -104,7 +104,7 @@ def _two_samples(now: Floats, then: Floats, other: str) -> dict[str, float | Non
     now, then = now[~np.isnan(now)], then[~np.isnan(then)]
     if len(now) and len(then):
         # The last bits of a norm are no drift: compare at the precision of float32.
-        method = "exact" if len(now) * len(then) <= _EXACT else "asymp"
-        test = ks_2samp(np.round(now, 6), np.round(then, 6), method=method)
+        few = len(now) * len(then) <= _EXACT
+        test = ks_2samp(np.round(now, 6), np.round(then, 6), method="exact" if few else "asymp")
         result |= {"ks": float(test.statistic), "p_value": float(test.pvalue)}
     return result

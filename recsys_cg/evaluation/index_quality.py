@@ -20,6 +20,7 @@ __all__ = ["measure_index"]
 _BATCH = 256
 _WARM_UP = 20
 _SAMPLES = 1000
+_EXACT_TIMED = 100
 _FROM_BUILD = ("parameters", "bytes", "seconds", "why", "operating_points")
 
 
@@ -40,7 +41,7 @@ def measure_index(
     Recall is by row: the share of exact search's first k that the index also returns. Both order equal scores by row,
     so a tie at the end of the list is cut at the same place by both. ``by_bucket`` pools the exact neighbours of one
     popularity bucket over all queries. Latency is that of single queries, one after the other, on one thread, in this
-    process: without network and without the query encoder.
+    process: without network and without the query encoder; ``exact_latency_ms`` is exact search's, on fewer queries.
 
     Args:
         approximate: the index that serves.
@@ -68,7 +69,12 @@ def measure_index(
         tally.add(part, truth, approximate.search(queries[part], wanted, exclude=barred), codes)
     timed_exclude = None if exclude is None else exclude[:timed]
     latency = _time(approximate, queries[:timed], wanted, timed_exclude)
-    return result | tally.measure(k, seed) | {"latency_ms": latency}
+    own = (
+        {}
+        if approximate.is_exact
+        else {"exact_latency_ms": _time(exact, queries[:_EXACT_TIMED], wanted, timed_exclude)}
+    )
+    return result | tally.measure(k, seed) | {"latency_ms": latency} | own
 
 
 class _Tally:

@@ -24,6 +24,7 @@ from recsys_cg.index.exact import ExactRetriever
 from recsys_cg.progress import say
 from recsys_cg.serving.release import Release
 from recsys_cg.workflow.drift import ask_probes
+from recsys_cg.workflow.duplicates import describe_duplicates
 from recsys_cg.workflow.under_test import ReleaseUnderTest
 
 __all__ = ["Measured", "measure", "open_previous"]
@@ -80,6 +81,7 @@ def measure(
             catalogue_us=int(datetime.fromisoformat(dataset.manifest.created).timestamp() * 1e6),
         ),
         "drift": _measure_drift(release, previous, frozen, settings.primary_k),
+        "catalogue": {"near_duplicates": describe_duplicates(release)},
     }
     return Measured(report, evaluation, frozen)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,27 +22,55 @@ __all__ = ["Extras", "choose_examples", "read_extras", "summarise", "summary_of"
 
 _EXAMPLES = "examples.json"
 _TRAINING = "training.json"
+_MINED = "mined_negatives.json"
 _SHOWN = 12
+_MINED_SHOWN = 12
 
 
 @dataclass(frozen=True)
 class Extras:
-    """What the page shows beside report.json: the training record and example users."""
+    """What the page shows beside report.json: the training record, example users, and some mined negatives."""
 
     training: Mapping[str, Any] | None
     examples: list[dict[str, Any]]
+    mined: list[dict[str, Any]]
 
     @classmethod
     def of(cls, under_test: ReleaseUnderTest, examples: list[dict[str, Any]]) -> Extras:
-        """Take the training record that the release carries."""
-        path = under_test.release.path / ReleaseFiles.ENCODER / EncoderFiles.TRAINING
-        return cls(json.loads(path.read_text(encoding="utf-8")), examples)
+        """Take the training record and the audit of mined negatives that the release carries."""
+        encoder = under_test.release.path / ReleaseFiles.ENCODER
+        training = json.loads((encoder / EncoderFiles.TRAINING).read_text(encoding="utf-8"))
+        return cls(training, examples, _read_mined(encoder / EncoderFiles.MINED_NEGATIVES))
+
+
+def _read_mined(path: Path) -> list[dict[str, Any]]:
+    """Return the first rows of the audit's table, as many that were met later as others; none without a table."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        rows: list[dict[str, Any]] = [
+            {
+                **row,
+                "score": float(row["score"]),
+                "rank": int(row["rank"]),
+                "later_interacted": row["later_interacted"] == "true",
+            }
+            for row in csv.DictReader(file)
+        ]
+    taken = {True: 0, False: 0}
+    chosen = []
+    for row in rows:
+        taken[row["later_interacted"]] += 1
+        if taken[row["later_interacted"]] <= _MINED_SHOWN:
+            chosen.append(row)
+    return chosen
 
 
 def read_extras(directory: Path) -> Extras:
-    """Read what `write_report` kept beside the page."""
+    """Read what `write_report` kept beside the page; a report of an earlier version has no mined negatives."""
     training, examples = (json.loads((directory / name).read_text(encoding="utf-8")) for name in (_TRAINING, _EXAMPLES))
-    return Extras(training, examples)
+    mined = directory / _MINED
+    return Extras(training, examples, json.loads(mined.read_text(encoding="utf-8")) if mined.is_file() else [])
 
 
 def write_report(directory: Path, report: Mapping[str, Any], extras: Extras, store: Store) -> None:
@@ -58,9 +87,11 @@ def write_report(directory: Path, report: Mapping[str, Any], extras: Extras, sto
     _write_json(directory / ReportFiles.JSON, report)
     _write_json(directory / _TRAINING, extras.training)
     _write_json(directory / _EXAMPLES, extras.examples)
+    if extras.mined:
+        _write_json(directory / _MINED, extras.mined)
     earlier = [one.name for one in reversed(store.releases()) if not one.fault and one.name != report["release"]]
     history = [store.report_of(name) for name in earlier]
-    page = render_html(report, training=extras.training, examples=extras.examples, history=history)
+    page = render_html(report, training=extras.training, examples=extras.examples, history=history, mined=extras.mined)
     (directory / ReportFiles.HTML).write_text(page, encoding="utf-8")
     (directory / ReportFiles.MARKDOWN).write_text(render_markdown(report), encoding="utf-8")
 

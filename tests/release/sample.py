@@ -159,6 +159,7 @@ def measured_report() -> dict[str, Any]:
             "by_bucket": {"head": 0.996, "torso": 0.994, "tail": 0.989, "cold": 0.981},
             "fill_rate": 1.0,
             "latency_ms": {"p50": 0.061, "p99": 0.148, "queries": 500},
+            "exact_latency_ms": {"p50": 1.24, "p99": 1.61, "queries": 100},
             "seconds": 3.1,
             "bytes": 612_352,
             "parameters": {"leaves": 82, "leaves_to_search": 21, "reorder": 300},
@@ -168,7 +169,14 @@ def measured_report() -> dict[str, Any]:
                 {"microseconds": 24, "recall": 0.951},
                 {"microseconds": 31, "recall": 0.972},
                 {"microseconds": 44, "recall": 0.986},
-                {"microseconds": 61, "recall": 0.9934, "chosen": True},
+                {
+                    "microseconds": 61.04,
+                    "recall": 0.9934,
+                    "chosen": True,
+                    "leaves": 82,
+                    "leaves_to_search": 21,
+                    "reorder": 300,
+                },
                 {"microseconds": 97, "recall": 0.998},
             ],
         },
@@ -181,9 +189,35 @@ def measured_report() -> dict[str, Any]:
             "norm_popularity_correlation": 0.11,
         },
         "freshness": {"stale_fraction": 0.0, "items_without_vector": 0, "catalogue_age_hours": 3.2},
+        "catalogue": {
+            "near_duplicates": {
+                "least_similarity": 0.98,
+                "searched": 1682,
+                "items": 41,
+                "groups": 19,
+                "examples": [
+                    {
+                        "items": [
+                            {"item_id": "266", "title": "Kull the Conqueror (1997)"},
+                            {"item_id": "680", "title": "Kull <the> Conqueror"},
+                        ],
+                        "size": 2,
+                        "similarity": 0.9991,
+                    },
+                    {
+                        "items": [{"item_id": "1", "title": None}, {"item_id": "2", "title": "B"}],
+                        "size": 9,
+                        "similarity": 0.985,
+                    },
+                ],
+            }
+        },
         "drift": {
+            "against": "20261122T192233Z-0a0b0c0d",
+            "probes": 1000,
             "churn@100": 0.318,
-            "probe_recall@100": {"mean": 0.409, "ci95": [0.392, 0.427]},
+            "probe_recall@100": {"current": 0.409, "previous": 0.398},
+            "probe_index_recall@100": {"current": 0.992, "previous": 0.991},
             "nearest_distance": {"ks": 0.021, "p_value": 0.083, "mean": 0.412, "previous_mean": 0.405},
             "query_norm": {"ks": 0.0, "p_value": 1.0, "mean": 1.0, "previous_mean": 1.0},
             "mean_pairwise_similarity": {"current": 0.21, "previous": 0.2},
@@ -241,9 +275,38 @@ def sample_training(epochs: int = 14) -> dict[str, Any]:
         "loss": "softmax",
         "mask_history": True,
         "parameters": 412_161,
+        "mined_negatives": {
+            "anchors": 200,
+            "sampled": 4000,
+            "later_interacted": 320,
+            "false_negative_share": 0.08,
+            "ci95": [0.072, 0.088],
+        },
         "stopped": "no better validation recall in 4 epochs",
         "epochs": rows,
     }
+
+
+def sample_mined() -> list[dict[str, Any]]:
+    """Return rows of an audit of mined negatives."""
+    return [
+        {
+            "anchor_titles": "Alien (1979) | Aliens (1986)",
+            "mined_item_id": "7",
+            "mined_title": "Twelve Monkeys (1995)",
+            "score": 0.8123,
+            "rank": 12,
+            "later_interacted": True,
+        },
+        {
+            "anchor_titles": "Alien (1979) | Aliens (1986)",
+            "mined_item_id": "<8>",
+            "mined_title": "",
+            "score": 0.75,
+            "rank": 31,
+            "later_interacted": False,
+        },
+    ]
 
 
 def sample_examples() -> list[dict[str, Any]]:

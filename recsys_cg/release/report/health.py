@@ -22,7 +22,7 @@ _SERIES = (
 )
 _INDEX_APART = frozenset(
     {"kind", "is_exact", "k", "queries", "ci95", "by_bucket", "parameters", "latency_ms", "bytes", "operating_points",
-     "why", "seconds"}
+     "exact_latency_ms", "why", "seconds"}
 )  # fmt: skip
 
 
@@ -32,6 +32,7 @@ class CostPoint:
 
     x: float
     y: float
+    setting: str
     cost: str
     recall: str
     is_chosen: bool
@@ -112,12 +113,13 @@ def _index_facts(index: Mapping[str, Any]) -> list[tuple[str, str]]:
         shown = f" ({words.interval(bounds)})" if bounds else ""
         facts.append((f"Recall@{key.partition('@')[2]} vs exact", words.fraction(number(value)) + shown))
     facts += words.flatten(apart)
-    latency = section(index, "latency_ms")
-    facts += [(f"Latency {name}", f"{words.quantity(latency[name])} ms") for name in ("p50", "p99") if name in latency]
+    for part, label in (("latency_ms", "Latency"), ("exact_latency_ms", "Latency of exact search")):
+        latency = section(index, part)
+        facts += [(f"{label}, {name}", words.milliseconds(latency[name])) for name in ("p50", "p99") if name in latency]
     if number(index.get("bytes")) is not None:
         facts.append(("Size", words.size(number(index["bytes"]))))
     if number(index.get("seconds")) is not None:
-        facts.append(("Built in", f"{words.quantity(index['seconds'])} s"))
+        facts.append(("Built and tuned in", f"{index['seconds']:,.1f} s"))
     return facts + list(words.flatten(section(index, "parameters"), "Setting: "))
 
 
@@ -128,22 +130,30 @@ def _cost_points(entries: Any) -> tuple[tuple[CostPoint, ...], Axis | None, Axis
             continue
         cost, recall = number(entry.get("microseconds")), number(entry.get("recall"))
         if cost is not None and recall is not None:
-            measured.append((cost, recall, entry.get("chosen") is True))
+            measured.append((cost, recall, entry.get("chosen") is True, _setting(entry)))
     if len(measured) < 2:
         return (), None, None
-    x_axis = nice_axis(0.0, max(cost for cost, _, _ in measured))
-    y_axis = nice_axis(min(recall for _, recall, _ in measured), 1.0)
+    x_axis = nice_axis(0.0, max(cost for cost, *_ in measured))
+    y_axis = nice_axis(min(recall for _, recall, *_ in measured), 1.0)
     points = tuple(
         CostPoint(
             x_axis.place(cost),
             round(100 - y_axis.place(recall), 2),
-            words.quantity(cost),
+            setting,
+            words.quantity(round(cost, 1)),
             words.fraction(recall),
             chosen,
         )
-        for cost, recall, chosen in sorted(measured, key=lambda point: point[:2])
+        for cost, recall, chosen, setting in sorted(measured)
     )
     return points, x_axis, y_axis
+
+
+def _setting(entry: Mapping[str, Any]) -> str:
+    leaves, searched, reorder = (number(entry.get(name)) for name in ("leaves", "leaves_to_search", "reorder"))
+    if leaves is None or searched is None or reorder is None:
+        return ""
+    return f"{words.count(searched)} of {words.count(leaves)} leaves, {words.count(reorder)} scored again"
 
 
 def read_training(record: Mapping[str, Any] | None) -> TrainingView | None:

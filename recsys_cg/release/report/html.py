@@ -13,6 +13,8 @@ from typing import Any
 from recsys_cg.errors import EnvironmentMismatchError
 from recsys_cg.release.reading import primary_k, section
 from recsys_cg.release.report import words
+from recsys_cg.release.report.audits import read_duplicates, read_mined
+from recsys_cg.release.report.drift import read_drift, read_freshness
 from recsys_cg.release.report.examples import read_examples
 from recsys_cg.release.report.health import facts_of, read_index, read_training
 from recsys_cg.release.report.history import history_charts, history_grid
@@ -38,6 +40,8 @@ _TITLES = {
     "debiasing": "Exposure is not interest",
     "index": "Index",
     "geometry": "Geometry",
+    "mined": "Mined negatives",
+    "duplicates": "Near-duplicates",
     "drift": "Drift and freshness",
     "examples": "Example users",
     "history": "Earlier releases",
@@ -52,6 +56,7 @@ def render_html(
     training: Mapping[str, Any] | None = None,
     examples: Sequence[Mapping[str, Any]] | None = None,
     history: Sequence[Mapping[str, Any]] | None = None,
+    mined: Sequence[Mapping[str, Any]] | None = None,
 ) -> str:
     """Return the page of one release. Parts that are not given, or not in the report, are left out.
 
@@ -61,11 +66,12 @@ def render_html(
             declared ``negatives``.
         examples: users to show; see `recsys_cg.release.report.examples.read_examples`.
         history: report.json of earlier releases, oldest first.
+        mined: rows of the encoder's ``mined_negatives.csv``, to stand beside ``training["mined_negatives"]``.
 
     Raises:
         EnvironmentMismatchError: Jinja2 is not installed.
     """
-    context = _sections(report, training, examples, history)
+    context = _sections(report, training, examples, history) | {"mined": read_mined(training, mined)}
     shown = [(name, title) for name, title in _TITLES.items() if _is_shown(name, context)]
     return _render(
         "report.html.j2",
@@ -130,8 +136,9 @@ def _sections(
         "index": read_index(report),
         "geometry": facts_of(report, "geometry") + facts_of(report, "vectors", "Item vectors: "),
         "training": read_training(training),
-        "drift": facts_of(report, "drift"),
-        "freshness": facts_of(report, "freshness"),
+        "duplicates": read_duplicates(report),
+        "drift": read_drift(report),
+        "freshness": read_freshness(report),
         "examples": read_examples(examples),
         "history": history_grid(history) if history else None,
         "limits": list_limits(report),

@@ -8,6 +8,7 @@ from typing import Any
 
 from recsys_cg.release.reading import TWO_TOWER, number, section
 from recsys_cg.release.report import words
+from recsys_cg.release.report.drift import read_drift
 from recsys_cg.release.report.lists import coverage_grid
 from recsys_cg.release.report.results import MeasuredTable, paired_tables, recall_table
 from recsys_cg.release.report.verdict import read_verdict
@@ -47,6 +48,10 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     if coverage is not None:
         rows = [(label, *cells) for label, _, cells in coverage.rows]
         yield from _table(("Coverage", *coverage.columns), rows, numeric=range(1, len(coverage.columns) + 1))
+    drift = read_drift(report)
+    if drift is not None:
+        yield ""
+        yield _escape(drift.summary)
     queries = number(section(report, "systems", TWO_TOWER, "overall").get("queries"))
     yield ""
     measured = f"Over {words.count(queries)} queries, measured" if queries is not None else "Measured"

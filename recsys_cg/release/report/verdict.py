@@ -20,6 +20,7 @@ from recsys_cg.release.report import words
 
 __all__ = ["Figure", "GateRow", "Verdict", "read_verdict"]
 
+PREVIOUS = "previous_release"
 _REASONS = 2
 """Reasons of failed gates that the summary repeats."""
 
@@ -115,7 +116,7 @@ def _summarise(report: Mapping[str, Any]) -> str:
     rivals = {
         name: mean_of(report, name, "overall", metric)
         for name in section(report, "systems")
-        if not name.startswith(TWO_TOWER) and name != "previous_release"
+        if not name.startswith(TWO_TOWER) and name != PREVIOUS
     }
     known = {name: value for name, value in rivals.items() if value is not None}
     if known:
@@ -123,7 +124,25 @@ def _summarise(report: Mapping[str, Any]) -> str:
         bounds = interval_of(comparison(report, best, "overall", metric))
         alike = ", a difference within chance" if bounds and bounds[0] <= 0 <= bounds[1] else ""
         text += f" The best baseline, {words.system_label(best)}, reached {known[best]:.1%}{alike}."
-    return text
+    return f"{text} {_summarise_tail(report, metric)}".rstrip()
+
+
+def _summarise_tail(report: Mapping[str, Any], metric: str) -> str:
+    """Say where a baseline is clearly ahead in the tail: a good average must not hide it."""
+    ours = mean_of(report, TWO_TOWER, "tail", metric)
+    ahead = {}
+    for name in section(report, "systems"):
+        theirs, bounds = (
+            mean_of(report, name, "tail", metric),
+            interval_of(comparison(report, name, "tail", metric)),
+        )
+        if theirs is not None and bounds is not None and bounds[1] < 0:
+            ahead[name] = theirs
+    if ours is None or not ahead:
+        return ""
+    best = max(ahead, key=lambda name: ahead[name])
+    label = "the previous release" if best == PREVIOUS else words.system_label(best)
+    return f"In the tail {label} is ahead: {ahead[best]:.1%} against {ours:.1%}."
 
 
 def _figures(report: Mapping[str, Any]) -> list[Figure]:
@@ -151,7 +170,7 @@ def _figures(report: Mapping[str, Any]) -> list[Figure]:
 
 
 def _context(report: Mapping[str, Any], bucket: str, metric: str) -> str:
-    entry = comparison(report, "previous_release", bucket, metric)
+    entry = comparison(report, PREVIOUS, bucket, metric)
     difference = number(entry.get("difference"))
     if difference is not None:
         return f"{words.signed(difference)} on the previous release"

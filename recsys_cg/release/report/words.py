@@ -12,10 +12,12 @@ __all__ = [
     "bucket_label",
     "count",
     "day",
+    "duration",
     "flatten",
     "fraction",
     "gate_label",
     "interval",
+    "milliseconds",
     "moment",
     "quantity",
     "signed",
@@ -25,6 +27,8 @@ __all__ = [
 
 ABSENT: Final = "\u2013"
 """What stands where a figure is not known: never a made-up zero."""
+
+_RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 
 _SYSTEMS = {
     "two_tower": "This release",
@@ -115,8 +119,33 @@ def quantity(value: Any) -> str:
     if isinstance(value, float):
         if 1e4 <= abs(value) < 1e15:
             return f"{value:,.0f}".replace("-", "\u2212")
-        return f"{value:,.4g}".replace("-", "\u2212")
+        return _power(f"{value:,.4g}").replace("-", "\u2212")
     return str(value)
+
+
+def _power(text: str) -> str:
+    """Return ``1.5e-07`` as 1.5 x 10 to the power of -7."""
+    digits, _, exponent = text.partition("e")
+    if not exponent:
+        return text
+    return f"{digits}\u2009\u00d7\u200910" + str(int(exponent)).translate(_RAISED)
+
+
+def duration(hours: Any) -> str:
+    """Return a span of time in its largest fitting unit, e.g. ``5 min``, ``3.2 h`` or ``4.0 days``."""
+    if isinstance(hours, bool) or not isinstance(hours, int | float) or not math.isfinite(hours):
+        return ABSENT
+    if abs(hours) < 1:
+        return f"{60 * hours:.0f} min".replace("-", "\u2212")
+    text = f"{hours:.1f} h" if abs(hours) < 48 else f"{hours / 24:,.1f} days"
+    return text.replace("-", "\u2212")
+
+
+def milliseconds(value: Any) -> str:
+    """Return a time given in milliseconds, in microseconds where it is shorter than one."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return ABSENT
+    return f"{1000 * value:,.0f} \u00b5s" if value < 1 else f"{value:,.1f} ms"
 
 
 def size(value: float | None) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recsys_cg.release.report import render_history, render_html
-from tests.release.sample import sample_examples, sample_history, sample_report, sample_training
+from tests.release.sample import sample_examples, sample_history, sample_mined, sample_report, sample_training
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
@@ -23,7 +23,11 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not instal
 
 PAGES = {
     "report": lambda: render_html(
-        sample_report(), training=sample_training(), examples=sample_examples(), history=sample_history()
+        sample_report(),
+        training=sample_training(),
+        examples=sample_examples(),
+        history=sample_history(),
+        mined=sample_mined(),
     ),
     "history": lambda: render_history(sample_history()),
 }

@@ -16,6 +16,7 @@ from tests.release.sample import (
     refused_report,
     sample_examples,
     sample_history,
+    sample_mined,
     sample_report,
     sample_training,
 )
@@ -60,7 +61,11 @@ class Page(HTMLParser):
 
 def full_page() -> str:
     return render_html(
-        sample_report(), training=sample_training(), examples=sample_examples(), history=sample_history()
+        sample_report(),
+        training=sample_training(),
+        examples=sample_examples(),
+        history=sample_history(),
+        mined=sample_mined(),
     )
 
 
@@ -166,6 +171,8 @@ def test_every_part_of_a_full_report_is_shown() -> None:
         "debiasing",
         "index",
         "geometry",
+        "mined",
+        "duplicates",
         "drift",
         "examples",
         "history",
@@ -180,7 +187,7 @@ def test_every_part_of_a_full_report_is_shown() -> None:
         "Recent popularity",
         "top 10%",
         "0.993 (0.992 to 0.995)",
-        "0.148 ms",
+        "148 µs",
     ):
         assert shown in page.text
     assert page.text.count("not probabilities") >= 3
@@ -272,10 +279,93 @@ def test_markup_in_any_text_of_the_report_stays_text() -> None:
 
 def test_examples_show_targets_that_were_found_and_long_histories_shortened() -> None:
     page = Page(full_page())
-    hits = [index for index, (tag, attributes) in enumerate(page.elements) if attributes.get("class") == "hit"]
+    hits = [
+        index
+        for index, (tag, attributes) in enumerate(page.elements)
+        if tag == "li" and attributes.get("class") == "hit"
+    ]
     assert len(hits) == 2
     assert "History, newest first (4 earlier not shown)" in page.text
     assert "none: a new user" in page.text
+
+
+def test_drift_stands_beside_the_previous_release_with_its_tests_in_words() -> None:
+    text = Page(full_page()).text
+    assert (
+        "Asked 1,000 frozen probes, this release replaces 31.8% of the first 100 that the previous release "
+        "20261122T192233Z-0a0b0c0d gave."
+    ) in text
+    for row in (
+        "Recall@100 of the probes 0.409 0.398",
+        "Index recall@100 of the probes 0.992 0.991",
+        "Distance to the nearest item 0.412 0.405 no move shown; KS 0.021, p = 0.083",
+        "Norm of the query vectors 1.000 1.000 no move shown; KS 0.000, p = 1.000",
+        "Mean similarity of two probes 0.210 0.200",
+        "Age of the catalogue 3.2 h",
+    ):
+        assert row in text
+    report = sample_report()
+    report["drift"]["nearest_distance"] |= {"p_value": 0.0002, "ks": 0.3}
+    assert "moved; KS 0.300, p < 0.001" in Page(render_html(report)).text
+
+
+def test_a_first_release_shows_its_probes_without_a_column_for_the_previous_one() -> None:
+    report = sample_report()
+    report["drift"] = {
+        "probes": 12,
+        "probe_recall@100": {"current": 0.4},
+        "nearest_distance": {"mean": 0.3},
+        "query_norm": {"mean": 1.0},
+        "mean_pairwise_similarity": {"current": 0.2},
+    }
+    text = Page(render_html(report)).text
+    assert "Asked 12 frozen probes. There is no previous release to compare with." in text
+    assert "Figure This release Recall@100 of the probes 0.400 Distance to the nearest item 0.300 Norm" in text
+    report["drift"] = {"probes": 0}
+    assert "There was no query with a history to freeze as a probe." in Page(render_html(report)).text
+
+
+def test_mined_negatives_that_were_wanted_are_counted_and_shown() -> None:
+    page = Page(full_page())
+    assert (
+        "Of 4,000 mined items, 320 were met by their user later (8.0%, 95% interval 7.2% to 8.8%): wanted after all"
+    ) in page.text
+    assert "Twelve Monkeys (1995) met later 12 0.812" in page.text
+    assert "<8> 31 0.750" in page.text
+    nothing = sample_training() | {"mined_negatives": {"sampled": 0, "later_interacted": 0, "ci95": None}}
+    assert "Of 0 mined items, 0 were met by their user later:" in Page(render_html({}, training=nothing)).text
+    assert "Mined negatives" not in Page(render_html(sample_report())).text
+
+
+def test_near_duplicates_are_counted_and_the_closest_groups_named() -> None:
+    text = Page(full_page()).text
+    assert (
+        "41 items of 1,682 looked at all but coincide with another one, similarity at least 0.98, in 19 groups." in text
+    )
+    assert "Kull the Conqueror (1997) · Kull <the> Conqueror 0.999" in text
+    assert "1 · B · and 7 more 0.985" in text
+    report = sample_report()
+    report["catalogue"]["near_duplicates"] = {"items": 0, "groups": 0, "searched": 9, "least_similarity": 0.98}
+    assert "No two items of 9 looked at all but coincide, similarity at least 0.98." in Page(render_html(report)).text
+
+
+def test_the_index_chart_names_every_setting_and_the_one_that_serves() -> None:
+    page = Page(full_page())
+    assert "21 of 82 leaves, 300 scored again (serves) 61 0.993" in page.text
+    assert "Latency of exact search, p50 1.2 ms" in page.text
+    assert [attributes["class"] for tag, attributes in page.elements if tag == "span"].count("dot chosen") == 1
+
+
+def test_the_verdict_says_where_a_baseline_is_ahead_in_the_tail() -> None:
+    report = sample_report()
+    assert "In the tail" not in Page(render_html(report)).text
+    for entry in report["comparisons"]:
+        if entry["group"] == "tail" and entry["against"] in ("ials", "previous_release"):
+            entry |= {"difference": -0.1, "ci95": [-0.12, -0.08]}
+    report["systems"]["ials"]["tail"]["recall@100"]["mean"] = 0.336
+    assert "In the tail iALS is ahead: 33.6% against 23.6%." in Page(render_html(report)).text
+    report["systems"]["previous_release"]["tail"]["recall@100"]["mean"] = 0.4
+    assert "In the tail the previous release is ahead: 40.0% against 23.6%." in Page(render_html(report)).text
 
 
 def test_rendering_leaves_its_input_alone() -> None:

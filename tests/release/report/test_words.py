@@ -26,7 +26,8 @@ DASH, MINUS = "\u2013", "\u2212"
         (0.123456, "0.1235"),
         (-3.4567, f"{MINUS}3.457"),
         (-12, f"{MINUS}12"),
-        (6.1e-8, f"6.1e{MINUS}08"),
+        (6.1e-8, "6.1\u2009\u00d7\u200910⁻⁸"),
+        (-1e300, f"{MINUS}1\u2009\u00d7\u200910³⁰⁰"),
         ("text", "text"),
     ],
 )
@@ -128,3 +129,19 @@ def test_a_trace_runs_upwards_and_gaps_are_left_out() -> None:
     unit = nice_axis(0.0, 1.0)
     assert trace([0.0, 0.5, 1.0], [0.0, 0.25, 1.0], unit, unit) == "0,100 50,75 100,0"
     assert curve_points([1.0, None, math.nan, 4.0]) == [(1, 1.0), (4, 4.0)]
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"),
+    [(0.0785, "5 min"), (3.2, "3.2 h"), (47.99, "48.0 h"), (72, "3.0 days"), (-0.5, f"{MINUS}30 min"), (None, DASH),
+     (math.nan, DASH), ("3", DASH)],
+)  # fmt: skip
+def test_a_span_of_time_has_its_own_unit(hours: object, text: str) -> None:
+    assert words.duration(hours) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0513, "51 µs"), (10.19, "10.2 ms"), (0.99951, "1,000 µs"), (None, DASH), (math.inf, DASH)]
+)
+def test_short_latencies_are_in_microseconds(value: object, text: str) -> None:
+    assert words.milliseconds(value) == text
