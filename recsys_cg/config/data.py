@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import combinations
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from recsys_cg.config.section import Fraction, Positive, Section
+from recsys_cg.config.section import Fraction, Positive, Section, one_of
+from recsys_cg.extensions import is_extension
 
 __all__ = [
     "ContextConfig",
@@ -151,13 +152,14 @@ class FeatureConfig(Section):
     """``[[items.features]]``: one content feature of an item."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)
-    kind: Literal["categorical", "text", "numeric", "dense"]
+    kind: Annotated[str, one_of("categorical", "text", "numeric", "dense")]
     column: str | None = Field(None, description="column of the catalogue; default: the feature's name")
     separator: str | None = Field(None, min_length=1, description="splits a categorical into several values")
     max_vocabulary: int = Field(20_000, ge=1, description="most frequent values kept as entries of their own")
     hash_buckets: int = Field(64, ge=1, description="buckets for values outside the vocabulary")
     max_values: int = Field(24, ge=1, description="values or tokens kept an item")
     dim: int | None = Field(None, ge=1, description="length of a dense vector")
+    options: dict[str, Any] = Field(default_factory=dict, description="what a kind of your own is fitted with")
 
     @property
     def source_column(self) -> str:
@@ -170,6 +172,8 @@ class FeatureConfig(Section):
             raise ValueError(f"separator is for categorical features, and {self.name} is {self.kind}")
         if (self.dim is not None) != (self.kind == "dense"):
             raise ValueError(f"dim is needed by dense features and by no other; {self.name} is {self.kind}")
+        if self.options and not is_extension(self.kind):
+            raise ValueError(f"options are those of a kind of your own, and {self.name} is {self.kind}")
         return self
 
 

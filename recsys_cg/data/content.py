@@ -7,10 +7,10 @@ Row 0 of a vocabulary is padding, 1 to V its entries from the most frequent on, 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from functools import cached_property, partial
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +22,36 @@ from recsys_cg.data.digests import content_digests
 from recsys_cg.data.identifiers import hash_strings
 from recsys_cg.data.values import Ragged, dense_rows, numeric_values, split_values, tokenize
 from recsys_cg.errors import ArtifactCorruptError, SourceError
+from recsys_cg.extensions import call_extension, is_extension, load_extension
 
-__all__ = ["Feature", "FeatureSet", "content_digests"]
+__all__ = ["Feature", "FeatureEncoder", "FeatureSet", "content_digests"]
 
 _CLIP = 10.0
 _FORMAT = 1
+
+
+class FeatureEncoder(Protocol):
+    """A kind of feature from outside the package: what a catalogue column becomes, as floats.
+
+    Attributes:
+        dim: floats an item.
+    """
+
+    dim: int
+
+    @classmethod
+    def fit(cls, column: pa.ChunkedArray, **options: Any) -> Self:
+        """Learn from the items known in training time: ``column`` is strings or lists of strings, nulls among them."""
+
+    def encode(self, column: pa.ChunkedArray) -> npt.NDArray[np.float32]:
+        """Return float32 [n, dim], finite, row for row; what is missing is the encoder's own to say."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        """Return all that `from_json` needs, as JSON values; they are kept in features.json."""
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Self:
+        """Return what `to_json` was called on."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +60,7 @@ class Feature:
 
     Attributes:
         name: its name; the encoded column is ``f_<name>``.
-        kind: ``categorical``, ``text``, ``numeric`` or ``dense``.
+        kind: ``categorical``, ``text``, ``numeric``, ``dense``, or a `FeatureEncoder` from outside by its name.
         column: column of the catalogue.
         max_values: values or tokens kept an item (categorical, text); else 1.
         separator: splits a categorical into several values.
@@ -43,11 +68,12 @@ class Feature:
         hash_buckets: buckets for other values.
         centre: median of a numeric in training time; 0 for other kinds.
         scale: its interquartile range (its standard deviation, then 1, where that is zero); 1 for other kinds.
-        dim: length of a dense vector; else 0.
+        dim: length of a dense vector, or of what a kind from outside gives; else 0.
+        state: what a kind from outside learned; None for other kinds.
     """
 
     name: str
-    kind: Literal["categorical", "text", "numeric", "dense"]
+    kind: str
     column: str
     max_values: int = 1
     separator: str | None = None
@@ -56,6 +82,7 @@ class Feature:
     centre: float = 0.0
     scale: float = 1.0
     dim: int = 0
+    state: Mapping[str, Any] | None = None
 
     @property
     def field_name(self) -> str:
@@ -69,8 +96,8 @@ class Feature:
 
     @property
     def width(self) -> int:
-        """Numbers an item: 2 for numeric (value, missing), ``dim`` for dense, else 0."""
-        return {"numeric": 2, "dense": self.dim}.get(self.kind, 0)
+        """Numbers an item: 2 for numeric (value, missing), ``dim`` for dense and kinds from outside, else 0."""
+        return 2 if self.kind == "numeric" else self.dim
 
     @cached_property
     def _known(self) -> pa.Array:
@@ -82,11 +109,14 @@ class Feature:
         Returns:
             ``list<int32>`` for categorical and text; ``fixed_size_list<float32>[2]`` for numeric: (value - centre) /
             scale within [-10, 10] and 0.0, or 0.0 and 1.0 where it is missing; ``fixed_size_list<float32>[dim]`` for
-            dense, zeros where it is missing.
+            dense, zeros where it is missing; for a kind from outside what it gives.
 
         Raises:
-            SourceError: a dense vector is of another length or not finite.
+            SourceError: a dense vector, or what a kind from outside gave, is of another length or not finite.
+            ConfigError: the kind from outside is not installed here.
         """
+        if is_extension(self.kind):
+            return self._encode_outside(column)
         if self.kind == "numeric":
             return self._encode_numeric(numeric_values(column, self.column))
         if self.kind == "dense":
@@ -98,6 +128,16 @@ class Feature:
                 )
             return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), self.dim)
         return self._encode_values(_read_values(self.kind, column, self.column, self.separator), len(column))
+
+    def _encode_outside(self, column: pa.ChunkedArray) -> pa.Array:
+        encoder = _load_encoder(self.kind, self.name).from_json(self.state or {})
+        rows = np.asarray(encoder.encode(column), dtype=np.float32)
+        if rows.shape != (len(column), self.dim) or not np.isfinite(rows).all():
+            raise SourceError(
+                f"feature {self.name!r}: {self.kind} gave an array of shape {rows.shape} for {len(column)} items; "
+                f"{self.dim} finite numbers an item are due"
+            )
+        return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), self.dim)
 
     def _encode_numeric(self, values: npt.NDArray[np.float64]) -> pa.Array:
         missing = np.isnan(values)
@@ -121,10 +161,24 @@ def _read_values(kind: str, column: pa.ChunkedArray, name: str, separator: str |
     return tokenize(column, name) if kind == "text" else split_values(column, name, separator)
 
 
+def _load_encoder(kind: str, name: str) -> type[FeatureEncoder]:
+    methods = ("fit", "encode", "to_json", "from_json")
+    found: type[FeatureEncoder] = load_extension(kind, key=f"items.features.{name}.kind", methods=methods)
+    return found
+
+
+def _fit_outside(config: FeatureConfig, known: pa.ChunkedArray) -> dict[str, Any]:
+    fit = _load_encoder(config.kind, config.name).fit
+    encoder = call_extension(partial(fit, known), config.kind, key=f"items.features.{config.name}", **config.options)
+    return {"dim": int(encoder.dim), "state": dict(encoder.to_json())}
+
+
 def _fit_one(catalogue: pa.Table, config: FeatureConfig, training: pa.Array) -> Feature:
     column = catalogue.column(config.source_column)
     known = column.filter(training)
     common: dict[str, Any] = {"name": config.name, "kind": config.kind, "column": config.source_column}
+    if is_extension(config.kind):
+        return Feature(**common, **_fit_outside(config, known))
     if config.kind == "dense":
         return Feature(**common, dim=config.dim or 0)
     if config.kind == "numeric":

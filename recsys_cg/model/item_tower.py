@@ -7,6 +7,7 @@ from typing import Any
 
 from recsys_cg.config import ModelConfig
 from recsys_cg.data.arrays import ContentFeature, column_name, is_embedded
+from recsys_cg.extensions import is_extension
 from recsys_cg.model.frameworks import keras, tf
 from recsys_cg.model.normalisation import l2_normalise
 
@@ -39,7 +40,7 @@ class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
             rows = feature.size if is_embedded(feature) else feature.width
             spread = keras.initializers.RandomNormal(stddev=0.25 * deviation)
             self._tables[column_name(feature)] = self.add_weight(
-                f"{feature.kind}_{feature.name}", [rows, config.dim], initializer=spread
+                f"{_word(feature)}_{feature.name}", [rows, config.dim], initializer=spread
             )
 
     def call(self, id_row: Any, content: Mapping[str, Any], seed: Any = None) -> Any:
@@ -67,6 +68,11 @@ class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         """Return (vector of unit norm, history vector), both float32 [n, dim]."""
         embedded = self.call(id_row, content)
         return l2_normalise(embedded), embedded
+
+
+def _word(feature: ContentFeature) -> str:
+    """Return the feature's kind as a part of a variable's name, which may hold no colon."""
+    return "own" if is_extension(feature.kind) else feature.kind
 
 
 def _embed_entries(entries: Any, table: Any) -> Any:
