@@ -88,4 +88,6 @@ class StoreConfig(Section):
     path: str = Field(
         "store", min_length=1, description="directory, relative to the work directory; or a URL, e.g. s3://bucket/store"
     )
-    keep: int = Field(5, ge=2, description="releases kept; CURRENT and its predecessor always are")
+    keep: int = Field(
+        5, ge=2, description="releases kept, CURRENT and its predecessor always; also reports of refused ones"
+    )

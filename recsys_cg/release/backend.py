@@ -90,7 +90,7 @@ def _name_actor() -> str:
 
 
 class Backend(Protocol):
-    """Where a store lives. Readers may call anything but `commit`, `place`, `keep_refusal` and `remove` at any time."""
+    """Where a store lives. Readers may call anything but what changes it at any time."""
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Hold off other writers as far as the place allows it; `commit` is what makes sure."""
@@ -137,3 +137,9 @@ class Backend(Protocol):
 
     def remove(self, name: str) -> None:
         """Delete a release; no reader ever finds half of it."""
+
+    def refusals(self) -> list[str]:
+        """Return the names of the refused releases whose reports are kept."""
+
+    def forget_refusal(self, name: str) -> None:
+        """Delete the report of a refused release."""

@@ -88,10 +88,7 @@ class LocalBackend:
 
     def names(self) -> list[str]:
         """Return the names of the directories in ``releases/``."""
-        if not self.releases.is_dir():
-            return []
-        with os.scandir(self.releases) as entries:
-            return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(PARTIAL) and is_name(e.name))
+        return _names_in(self.releases)
 
     def peek(self, name: str) -> Path:
         """Return the directory of a release."""
@@ -127,3 +124,18 @@ class LocalBackend:
     def remove(self, name: str) -> None:
         """Rename a release away, then delete it."""
         remove_directory(self.releases / name)
+
+    def refusals(self) -> list[str]:
+        """Return the names of the directories in ``refused/``."""
+        return _names_in(self.refused)
+
+    def forget_refusal(self, name: str) -> None:
+        """Rename a refused release's report away, then delete it."""
+        remove_directory(self.refused / name)
+
+
+def _names_in(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(PARTIAL) and is_name(e.name))

@@ -196,6 +196,15 @@ class RemoteBackend:
         self.bucket.delete([f"releases/{name}/{MANIFEST}"])
         self.bucket.delete(f"releases/{name}/{inner}" for inner in self.bucket.find(f"releases/{name}"))
 
+    def refusals(self) -> list[str]:
+        """Return the names below ``refused/``."""
+        return sorted({path.partition("/")[0] for path in self.bucket.find("refused")})
+
+    def forget_refusal(self, name: str) -> None:
+        """Delete a refused release's report, here and in the cache."""
+        self.bucket.delete(f"refused/{name}/{inner}" for inner in self.bucket.find(f"refused/{name}"))
+        shutil.rmtree(self.cache / "refused" / name, ignore_errors=True)
+
 
 def missing_files(manifest: Manifest, objects: Mapping[str, StoredObject]) -> list[str]:
     """Return one sentence for each file of ``manifest`` that is not there in its size."""

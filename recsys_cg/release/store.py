@@ -275,6 +275,31 @@ class Store:
             pass
         return deleted
 
+    def prune_refusals(self, keep: int, *, actor: str | None = None) -> list[str]:
+        """Delete the reports of refused releases beyond the ``keep`` (at least 1) refused last; return their names.
+
+        The log keeps every refusal with its reasons. A report of which the log does not know when it was refused
+        counts as the oldest.
+        """
+        if keep < 1:
+            raise StoreError(f"keep = {keep}: at least 1, so that the last refusal can be looked into")
+        deleted: list[str] = []
+
+        def attempt(seen: Snapshot) -> bool:
+            refused = [str(entry["release"]) for entry in seen.entries if entry["action"] == "refuse"]
+            latest = {name: place for place, name in enumerate(refused)}
+            kept = sorted(self.backend.refusals(), key=lambda name: (latest.get(name, -1), name))
+            if len(kept) <= keep:
+                return False
+            self.backend.commit(seen, "prune", actor, {"refused": kept[0]})
+            self.backend.forget_refusal(kept[0])
+            deleted.append(kept[0])
+            return True
+
+        while self._change(attempt):
+            pass
+        return deleted
+
     def _change(self, attempt: Callable[[Snapshot], _T]) -> _T:
         """Let ``attempt`` decide on a snapshot and commit; look again when another writer was faster."""
         for _ in range(_ATTEMPTS):

@@ -54,6 +54,7 @@ def publish(
     if not verdict["published"]:
         reasons = [f"{gate['name']}: {gate['why']}" for gate in failed]
         kept = store.refuse(name, evaluation.path, reasons)
+        store.prune_refusals(project.config.store.keep)
         lines = "\n".join(f"  {reason}" for reason in reasons)
         page = str(kept / ReportFiles.HTML)
         raise GateRefusedError(

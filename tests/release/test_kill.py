@@ -31,6 +31,8 @@ def run(store):
         store.rollback("r0")
     elif operation == "prune":
         store.prune(2)
+    elif operation == "prune refusals":
+        store.prune_refusals(1)
     else:
         store.refuse("r2", Path(report), ["no"])
 
@@ -142,6 +144,18 @@ def test_a_refusal_killed_anywhere_leaves_current_alone(attempts) -> None:
         assert_mended(store)
         for path in (store.path / "refused").glob("*"):
             verify(path)
+
+
+def test_refused_reports_that_go_are_whole_or_gone_when_killed_anywhere(attempts, store: Store, tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        store.refuse(name, write_report(tmp_path / name, small_report(name, published=False)), ["no"])
+    for killed in attempts("prune refusals"):
+        assert_consistent(killed, {"r1"})
+        assert_mended(killed)
+        for path in (killed.path / "refused").glob("*"):
+            verify(path)
+        killed.prune_refusals(1)
+        assert [path.name for path in (killed.path / "refused").iterdir()] == ["y"]
 
 
 def test_a_first_publish_killed_before_the_pointer_is_no_lost_pointer(store: Store, publish: Publish) -> None:

@@ -217,6 +217,11 @@ def test_a_refused_report_is_kept_there_and_here(store: Store, write) -> None:
     assert json.loads(store.backend.bucket.read("refused/r1/reasons.json") or b"")["reasons"] == ["the tail fell"]
     assert store.current() is None
     assert store.log()[-1]["action"] == "refuse"
+    other = store.refuse("r0", write("r0")[1], ["no"])
+    assert store.prune_refusals(1) == ["r1"]
+    assert store.backend.refusals() == ["r0"]
+    assert not store.backend.bucket.find("refused/r1")
+    assert (local.exists(), other.exists()) == (False, True)
 
 
 @pytest.mark.usefixtures("in_memory")

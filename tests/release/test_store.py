@@ -346,6 +346,28 @@ def test_a_refused_release_leaves_its_report_and_reasons(store: Store, publish: 
     assert json.loads((where / "reasons.json").read_text())["reasons"] == ["again"]
 
 
+def test_reports_of_refused_releases_are_kept_by_when_they_were_refused(
+    store: Store, publish: Publish, tmp_path: Path
+) -> None:
+    publish("r1")
+    for name in ("z", "b", "a", "c", "b"):  # b was refused again, and so is newer than c
+        store.refuse(name, write_report(tmp_path / name, small_report(name, published=False)), ["no"])
+    (store.path / "refused" / "unlogged").mkdir()
+    assert store.prune_refusals(9) == []
+    assert store.prune_refusals(3) == ["unlogged", "z"]
+    assert store.prune_refusals(2, actor="ann") == ["a"]
+    assert sorted(path.name for path in (store.path / "refused").iterdir()) == ["b", "c"]
+    assert (store.log()[-1]["action"], store.log()[-1]["refused"], store.log()[-1]["by"]) == ("prune", "a", "ann")
+    assert [entry["release"] for entry in store.log() if entry["action"] == "refuse"] == ["z", "b", "a", "c", "b"]
+    assert (store.current(), store.prune(2)) == ("r1", [])
+    with pytest.raises(StoreError, match="at least 1"):
+        store.prune_refusals(0)
+
+
+def test_an_empty_store_has_no_refused_reports_to_prune(store: Store) -> None:
+    assert store.prune_refusals(1) == []
+
+
 def test_a_writer_waits_for_the_lock_and_then_says_who_holds_it(store: Store, publish: Publish) -> None:
     publish("r1")
     impatient = Store(store.path, lock_timeout_s=0.05)
