@@ -22,6 +22,7 @@ from recsys_cg.index.scann import ScannRetriever
 from recsys_cg.index.scann_library import VERSION, import_scann
 from recsys_cg.index.selection import LEAST_QUERIES, Selection, select_tree
 from recsys_cg.index.tree import LEAST_ITEMS, save_tree
+from recsys_cg.index.tuning import OperatingPoint
 from recsys_cg.index.vectors import check_vectors
 from recsys_cg.progress import say
 
@@ -61,7 +62,8 @@ def build_index(
 
     Returns:
         ``{"kind", "parameters", "recall_vs_exact": {"k", "mean", "ci95", "queries", "by_bucket"}, "bytes",
-        "seconds", "build_cpu_s", "tuning_cpu_s", "why"}``, JSON-able.
+        "seconds", "build_cpu_s", "tuning_cpu_s", "why"}``, JSON-able; for ScaNN also ``"operating_points"``, the
+        settings tried that none other beats in both recall and time.
 
     Raises:
         IndexBuildError: broken vectors (the message names rows), a directory in use, buckets of another length.
@@ -140,9 +142,24 @@ def _describe_tree(chosen: Selection, buckets: Sequence[str] | None, why: str) -
             "attempts": chosen.attempts,
         },
         "recall_vs_exact": {"k": tuned.parameters.k, **summarise(chosen.recall), "by_bucket": by_bucket},
+        "operating_points": [
+            _describe_point(point, chosen=point.parameters == tuned.parameters) for point in tuned.frontier
+        ],
         "build_cpu_s": tuned.candidate.build_seconds,
         "tuning_cpu_s": chosen.cpu_seconds - tuned.candidate.build_seconds,
         "why": why,
+    }
+
+
+def _describe_point(point: OperatingPoint, *, chosen: bool) -> dict[str, Any]:
+    """Return one setting of the frontier: recall on the tuning queries against the time of a single query."""
+    return {
+        "leaves": point.parameters.leaves,
+        "leaves_to_search": point.parameters.leaves_to_search,
+        "reorder": point.parameters.reorder,
+        "recall": point.recall,
+        "microseconds": point.microseconds,
+        "chosen": chosen,
     }
 
 

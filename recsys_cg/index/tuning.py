@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from recsys_cg.index.recall import Truth, recall_by_query
 from recsys_cg.index.scann import TreeParameters
 
-__all__ = ["Candidate", "Tuned", "search_tree", "tune_tree", "verify"]
+__all__ = ["Candidate", "OperatingPoint", "Tuned", "search_tree", "tune_tree", "verify"]
 
 REORDER_FACTORS = (1.5, 2.0, 3.0, 4.0, 6.0, 12.0)
 """Candidates scored again, in multiples of k."""
@@ -26,6 +26,8 @@ REORDER_FACTORS = (1.5, 2.0, 3.0, 4.0, 6.0, 12.0)
 _MARGIN_SE = 2.0
 _PROBES = 256
 _ROUNDS = 3
+_CHARTED = 8
+_CHART_PROBES = 128
 _BATCH = 256
 
 
@@ -39,20 +41,32 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class OperatingPoint:
+    """A setting with its recall on the tuning queries and the time of one single query; it holds no tree."""
+
+    parameters: TreeParameters
+    recall: float
+    microseconds: float
+
+
+@dataclass(frozen=True)
 class Tuned:
-    """A setting that met the target on the tuning queries, with its recall there and its cost.
+    """A setting with its recall on the tuning queries and its cost.
 
     Attributes:
         candidate: the tree.
         parameters: the setting.
         recall: mean recall over the tuning queries.
         microseconds: time of one single query, the median of the rounds' means.
+        frontier: of the settings tried, those that no other one beats in both recall and time, cheapest first; the
+            time of those that missed the target is of one round.
     """
 
     candidate: Candidate
     parameters: TreeParameters
     recall: float
     microseconds: float = math.inf
+    frontier: tuple[OperatingPoint, ...] = ()
 
 
 def search_tree(native: Any, truth: Truth, parameters: TreeParameters) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -90,13 +104,19 @@ def tune_tree(
         The setting, or None where no tree reaches the target even with every partition searched.
     """
     survivors: list[Tuned] = []
+    missed: list[Tuned] = []
     for candidate in candidates:
-        survivors += _survivors(candidate, truth, target, items, late)
-    return _fastest(survivors, truth) if survivors else None
+        survivors += _survivors(candidate, truth, target, items, late, missed)
+    return _fastest(survivors, truth, missed) if survivors else None
 
 
-def _survivors(candidate: Candidate, truth: Truth, target: float, items: int, late: Callable[[], bool]) -> list[Tuned]:
-    """Bisect the partitions for each reorder count, most candidates first: fewer of them never need fewer leaves."""
+def _survivors(  # noqa: PLR0917 - what one tree is tuned by
+    candidate: Candidate, truth: Truth, target: float, items: int, late: Callable[[], bool], missed: list[Tuned]
+) -> list[Tuned]:
+    """Bisect the partitions for each reorder count, most candidates first: fewer of them never need fewer leaves.
+
+    Settings that miss the target are appended to ``missed``.
+    """
     kept: list[Tuned] = []
     least = 1
     for factor in sorted(REORDER_FACTORS, reverse=True):
@@ -108,7 +128,7 @@ def _survivors(candidate: Candidate, truth: Truth, target: float, items: int, la
             reorder=min(items, math.ceil(factor * truth.k)),
             k=truth.k,
         )
-        found = _fewest_leaves(candidate, truth, target, start)
+        found = _fewest_leaves(candidate, truth, target, start, missed)
         if found is None:
             break
         kept.append(found)
@@ -116,15 +136,20 @@ def _survivors(candidate: Candidate, truth: Truth, target: float, items: int, la
     return kept
 
 
-def _fewest_leaves(candidate: Candidate, truth: Truth, target: float, start: TreeParameters) -> Tuned | None:
+def _fewest_leaves(
+    candidate: Candidate, truth: Truth, target: float, start: TreeParameters, missed: list[Tuned]
+) -> Tuned | None:
     """Return the fewest partitions, from those of ``start`` up, that reach the target; within 3% of the fewest."""
 
     def judge(leaves: int) -> Tuned | None:
         parameters = replace(start, leaves_to_search=leaves)
         recall = recall_by_query(truth, search_tree(candidate.native, truth, parameters)[1])
         spare = _MARGIN_SE * recall.std(ddof=1) / math.sqrt(len(recall))
-        met = recall.mean() - spare >= target
-        return Tuned(candidate, parameters, float(recall.mean())) if met else None
+        tuned = Tuned(candidate, parameters, float(recall.mean()))
+        if recall.mean() - spare >= target:
+            return tuned
+        missed.append(tuned)
+        return None
 
     low, high = start.leaves_to_search - 1, start.leaves_to_search
     best = judge(high)
@@ -145,17 +170,38 @@ def _fewest_leaves(candidate: Candidate, truth: Truth, target: float, start: Tre
     return best
 
 
-def _fastest(survivors: Sequence[Tuned], truth: Truth) -> Tuned:
+def _fastest(survivors: Sequence[Tuned], truth: Truth, missed: Sequence[Tuned]) -> Tuned:
     """Time single queries, all survivors in turn within each round, and return the one of least median."""
     probes = truth.queries[:_PROBES]
-    means = np.empty((_ROUNDS, len(survivors)))
-    for turn in range(_ROUNDS):
-        for place, tuned in enumerate(survivors):
-            search, settings = tuned.candidate.native.search, tuned.parameters
-            started = time.thread_time()
-            for query in probes:
-                search(query, truth.k, settings.reorder, settings.leaves_to_search)
-            means[turn, place] = (time.thread_time() - started) / len(probes)
-    cost = np.median(means, axis=0) * 1e6
-    best = int(np.argmin(cost))
-    return replace(survivors[best], microseconds=float(cost[best]))
+    means = np.array([[_time(tuned, probes, truth.k) for tuned in survivors] for _ in range(_ROUNDS)])
+    costs = np.median(means, axis=0).tolist()
+    timed = [replace(one, microseconds=cost) for one, cost in zip(survivors, costs, strict=True)]
+    best = min(timed, key=lambda tuned: tuned.microseconds)
+    below = _spread([one for one in missed if one.recall < best.recall], _CHARTED)
+    charted = [replace(one, microseconds=_time(one, probes[:_CHART_PROBES], truth.k)) for one in below]
+    return replace(best, frontier=_frontier([*timed, *charted]))
+
+
+def _time(tuned: Tuned, probes: NDArray[np.float32], k: int) -> float:
+    """Return the mean processor time of one single query in microseconds."""
+    search, settings = tuned.candidate.native.search, tuned.parameters
+    started = time.thread_time()
+    for query in probes:
+        search(query, k, settings.reorder, settings.leaves_to_search)
+    return (time.thread_time() - started) / len(probes) * 1e6
+
+
+def _spread(settings: Sequence[Tuned], count: int) -> list[Tuned]:
+    """Return at most ``count`` settings whose recalls lie as far apart as they can."""
+    ordered = sorted(settings, key=lambda tuned: tuned.recall)
+    places = np.unique(np.linspace(0, len(ordered) - 1, min(count, len(ordered))).round().astype(int))
+    return [ordered[place] for place in places]
+
+
+def _frontier(settings: Sequence[Tuned]) -> tuple[OperatingPoint, ...]:
+    """Return the settings that no cheaper or equally cheap one reaches in recall, cheapest first."""
+    kept: list[OperatingPoint] = []
+    for tuned in sorted(settings, key=lambda one: (one.microseconds, -one.recall)):
+        if not kept or tuned.recall > kept[-1].recall:
+            kept.append(OperatingPoint(tuned.parameters, tuned.recall, tuned.microseconds))
+    return tuple(kept)

@@ -83,6 +83,20 @@ def test_scann_is_chosen_where_it_reaches_the_target_on_held_out_queries(built: 
     assert {key: json.loads((directory / "index.json").read_text())[key] for key in info} == info
 
 
+def test_the_settings_tried_are_recorded_as_a_frontier_of_recall_and_cost(built: tuple[Path, dict[str, Any]]) -> None:
+    _, info = built
+    points = info["operating_points"]
+    assert len(points) >= 2
+    assert [point["chosen"] for point in points].count(True) == 1
+    chosen = next(point for point in points if point["chosen"])
+    assert {key: chosen[key] for key in ("leaves", "leaves_to_search", "reorder")} == {
+        key: info["parameters"][key] for key in ("leaves", "leaves_to_search", "reorder")
+    }
+    assert chosen["recall"] == info["parameters"]["tuning_recall"]
+    assert points == sorted(points, key=lambda point: (point["microseconds"], point["recall"]))
+    assert [point["recall"] for point in points] == sorted({point["recall"] for point in points})
+
+
 def test_the_recorded_recall_is_what_other_queries_see(built: tuple[Path, dict[str, Any]]) -> None:
     queries = clustered(800, 9)
     exact = ExactRetriever(VECTORS).search(queries, 20).rows

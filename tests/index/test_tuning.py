@@ -11,6 +11,7 @@ from recsys_cg.config import IndexConfig
 from recsys_cg.index import selection
 from recsys_cg.index.base import SearchResult
 from recsys_cg.index.recall import Truth
+from recsys_cg.index.scann import TreeParameters
 from recsys_cg.index.selection import select_tree
 from recsys_cg.index.tuning import REORDER_FACTORS, Candidate, tune_tree, verify
 from tests.contracts.retriever import unit
@@ -138,3 +139,28 @@ def test_a_choice_that_misses_twice_is_given_up(monkeypatch: pytest.MonkeyPatch)
     assert chosen is None
     assert "2 ScaNN settings" in why
     assert "missed it on held-out queries" in why
+
+
+def test_the_frontier_runs_from_settings_that_miss_the_target_to_the_chosen_one(monkeypatch) -> None:
+    from recsys_cg.index import tuning
+
+    monkeypatch.setattr(tuning, "_time", lambda tuned, probes, k: float(tuned.parameters.leaves_to_search))
+    tuned, _ = tune(0.9)
+    recalls = [point.recall for point in tuned.frontier]
+    costs = [point.microseconds for point in tuned.frontier]
+    assert len(costs) >= 4
+    assert costs == sorted(set(costs))
+    assert recalls == sorted(set(recalls))
+    assert (tuned.frontier[-1].parameters, tuned.frontier[-1].recall) == (tuned.parameters, pytest.approx(0.9))
+    assert recalls[0] < 0.5
+
+
+def test_a_setting_that_a_cheaper_one_equals_in_recall_is_not_on_the_frontier() -> None:
+    from recsys_cg.index.tuning import Tuned, _frontier
+
+    def at(recall: float, microseconds: float) -> Tuned:
+        return Tuned(Candidate(None, LEAVES, 1.0), TreeParameters(LEAVES, 1, 20, K), recall, microseconds)
+
+    points = [at(0.9, 30.0), at(0.8, 10.0), at(0.8, 20.0), at(0.7, 15.0), at(0.95, 40.0), at(0.9, 30.0)]
+    assert [(one.recall, one.microseconds) for one in _frontier(points)] == [(0.8, 10.0), (0.9, 30.0), (0.95, 40.0)]
+    assert _frontier([]) == ()
