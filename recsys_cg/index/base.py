@@ -12,8 +12,7 @@ The contract, which `tests/contracts/retriever.py` holds every backend to:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +27,7 @@ Exclude: TypeAlias = Sequence[NDArray[np.integer[Any]] | Sequence[int]]
 Allow: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.bool_] | Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(NamedTuple):
     """Neighbours of a batch of queries, best first.
 
     Attributes:

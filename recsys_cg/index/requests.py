@@ -10,14 +10,24 @@ from numpy.typing import NDArray
 from recsys_cg.errors import MetricMismatchError, SearchError
 from recsys_cg.index.base import Allow, Exclude, Vectors
 
-__all__ = ["NORM_TOLERANCE", "check_allow", "check_exclude", "check_k", "check_queries", "refuse_outside"]
+__all__ = [
+    "LEAST_SQUARE",
+    "MOST_SQUARE",
+    "NORM_TOLERANCE",
+    "check_allow",
+    "check_exclude",
+    "check_k",
+    "check_queries",
+    "refuse_outside",
+]
 
 NORM_TOLERANCE = 1e-3
 """How far the norm of a vector may be from one: float32 and LiteRT rounding stay well below, other metrics above."""
 
 _INT32 = np.dtype(np.int32)
 _MAX_RESULTS = 1 << 29
-_LEAST, _MOST = (1.0 - NORM_TOLERANCE) ** 2, (1.0 + NORM_TOLERANCE) ** 2
+LEAST_SQUARE, MOST_SQUARE = (1.0 - NORM_TOLERANCE) ** 2, (1.0 + NORM_TOLERANCE) ** 2
+"""Bounds of the squared norm of a query."""
 
 
 def check_k(k: int, queries: int) -> int:
@@ -48,11 +58,11 @@ def check_queries(queries: Vectors, dim: int) -> Vectors:
         raise SearchError(f"queries have shape {list(checked.shape)}; this index takes [queries, {dim}]")
     if len(checked) == 1:
         wide = checked[0].astype(np.float64)  # squares of float32 cannot overflow
-        if not _LEAST <= wide.dot(wide) <= _MOST:
+        if not LEAST_SQUARE <= wide.dot(wide) <= MOST_SQUARE:
             _refuse(checked)
     elif len(checked):
         squared = np.einsum("ij,ij->i", checked, checked)
-        if not (squared.min() >= _LEAST and squared.max() <= _MOST):
+        if not (squared.min() >= LEAST_SQUARE and squared.max() <= MOST_SQUARE):
             _refuse(checked)
     return checked
 

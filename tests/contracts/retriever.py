@@ -179,6 +179,19 @@ class RetrieverContract:
         wide[:, ::2] = queries
         np.testing.assert_array_equal(retriever.search(wide[:, ::2], 5).rows, expected)
 
+    def test_a_single_query_of_another_layout_or_precision_is_answered_alike(self, retriever: Retriever) -> None:
+        query = make_queries(1, 10)
+        wide = np.zeros((1, 2 * DIM), dtype=np.float32)
+        wide[:, ::2] = query
+        hidden = retriever.search(query, 3).rows[0]
+        expected = retriever.search(query, 5, exclude=[hidden])
+        assert_contract(expected, make_vectors(), query, 5, [hidden], None)
+        for other in (query.astype(np.float64), wide[:, ::2], query.tolist()):
+            got = retriever.search(other, 5, exclude=[hidden])
+            np.testing.assert_array_equal(got.rows, expected.rows)
+        for rows in (hidden.tolist(), hidden.astype(np.int64), np.concatenate([hidden, hidden])):
+            np.testing.assert_array_equal(retriever.search(query, np.int64(5), exclude=[rows]).rows, expected.rows)
+
     def test_it_leaves_its_arguments_alone(self, retriever: Retriever) -> None:
         queries, hidden = make_queries(2, 12), np.array([5, 3, 5], dtype=np.int32)
         allow = np.array([9, 5, 3, 100], dtype=np.int32)

@@ -30,6 +30,15 @@ def test_rows_that_share_a_slot_are_all_marked() -> None:
     assert not mark_excluded(hidden[None, :] + 1, [hidden]).any()
 
 
+def test_rows_that_share_a_slot_are_marked_for_their_own_query_only() -> None:
+    hidden = np.arange(0, 40 * 1024, 1024, dtype=np.int32)
+    rows = np.stack([hidden, hidden + 1, hidden])
+    marked = mark_excluded(rows, [hidden[:20], hidden, hidden[20:]])
+    assert marked[0].tolist() == [True] * 20 + [False] * 20
+    assert not marked[1].any()
+    assert marked[2].tolist() == [False] * 20 + [True] * 20
+
+
 def test_a_large_batch_is_split_and_answers_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 500, (33, 60), dtype=np.int32)
