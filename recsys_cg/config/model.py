@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from recsys_cg.config.section import Positive, Section
+from recsys_cg.config.section import Positive, Section, one_of
+from recsys_cg.extensions import is_extension
 
 __all__ = ["IndexConfig", "ModelConfig", "NegativesConfig", "TrainingConfig"]
 
@@ -135,8 +136,15 @@ class TrainingConfig(Section):
 class IndexConfig(Section):
     """``[index]``: how the vectors are searched."""
 
-    kind: Literal["auto", "scann", "exact"] = "auto"
+    kind: Annotated[str, one_of("auto", "scann", "exact")] = "auto"
+    options: dict[str, Any] = Field(default_factory=dict, description="what a backend of your own is built with")
     target_recall: float = Field(0.99, gt=0.0, le=1.0, description="share of exact search's top k to be found")
     k: Positive = Field(100, description="list length at which target_recall holds")
     exact_below: int = Field(5_000, ge=0, description="auto: catalogues smaller than this use exact search")
     tuning_queries: Positive = Field(1024, description="queries to tune on; up to twice as many verify the choice")
+
+    @model_validator(mode="after")
+    def _options_fit_the_kind(self) -> Self:
+        if self.options and not is_extension(self.kind):
+            raise ValueError(f"options are those of a backend of your own, and kind is {self.kind!r}")
+        return self

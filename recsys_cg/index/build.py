@@ -14,8 +14,10 @@ import numpy as np
 from recsys_cg.artifacts import write_text_atomically
 from recsys_cg.config import IndexConfig
 from recsys_cg.errors import EnvironmentMismatchError, IndexBuildError
+from recsys_cg.extensions import is_extension
 from recsys_cg.index.base import Vectors
 from recsys_cg.index.load import INDEX_FILE, METRIC, TREE, open_index
+from recsys_cg.index.outside import build_outside
 from recsys_cg.index.recall import recall_by_bucket, summarise
 from recsys_cg.index.requests import check_queries
 from recsys_cg.index.scann import ScannRetriever
@@ -79,30 +81,42 @@ def build_index(
         raise IndexBuildError(f"{directory} is not empty; an index is written into a directory of its own")
     why = _why_exact(len(vectors), len(checked), config)
     chosen: Selection | None = None
+    if why is None and is_extension(config.kind):
+        info, files = build_outside(vectors, directory, config=config, queries=checked, buckets=buckets, seed=seed)
+        return _finish(directory, info, files, vectors, started)
     if why is None:
         say(f"index: tuning ScaNN over {len(vectors):,} vectors for recall@{config.k} >= {config.target_recall}")
         chosen, why = select_tree(vectors, checked, config=config, seed=seed)
     if chosen is None:
         info = _describe_exact(config, min(config.k, len(vectors)), why)
-        files: dict[str, Any] = {}
+        files = {}
     else:
         info = _describe_tree(chosen, buckets, why)
         files = save_tree(chosen.tuned.candidate.native, directory / TREE)
-    info["bytes"] = sum(entry["bytes"] for entry in files.values())
-    info["seconds"] = time.perf_counter() - started
-    _write(directory, info, files, vectors)
+    info = _finish(directory, info, files, vectors, started)
     if chosen is not None:
         _smoke_test(chosen, directory, vectors)
-    say(f"index: {info['kind']}, {why}")
     return info
 
 
-def _why_exact(items: int, queries: int, config: IndexConfig) -> str | None:
-    """Return why exact search is used, or None where ScaNN is to be tried."""
+def _finish(
+    directory: Path, info: dict[str, Any], files: dict[str, Any], vectors: Vectors, started: float
+) -> dict[str, Any]:
+    info["bytes"] = sum(entry["bytes"] for entry in files.values())
+    info["seconds"] = time.perf_counter() - started
+    _write(directory, info, files, vectors)
+    say(f"index: {info['kind']}, {info['why']}")
+    return info
+
+
+def _why_exact(items: int, queries: int, config: IndexConfig) -> str | None:  # noqa: PLR0911 - a list of reasons
+    """Return why exact search is used, or None where ScaNN, or the backend from outside, is to be tried."""
     if config.kind == "exact":
         return "exact search: index.kind = 'exact'"
     if config.kind == "auto" and items < config.exact_below:
         return f"exact search: {items:,} items are fewer than index.exact_below = {config.exact_below:,}"
+    if is_extension(config.kind) and items and queries:
+        return None
     if items < max(LEAST_ITEMS, 2 * config.k):
         return f"exact search: {items:,} items are too few for a tree with lists of {config.k}"
     if queries < LEAST_QUERIES:

@@ -15,8 +15,10 @@ from recsys_cg.errors import (
     EnvironmentMismatchError,
     MetricMismatchError,
 )
+from recsys_cg.extensions import is_extension
 from recsys_cg.index.base import Retriever, Vectors
 from recsys_cg.index.exact import ExactRetriever
+from recsys_cg.index.outside import open_outside
 from recsys_cg.index.scann import ScannRetriever, TreeParameters
 from recsys_cg.index.tree import load_tree
 from recsys_cg.progress import say
@@ -56,6 +58,8 @@ def open_index(directory: Path, vectors: Vectors, *, threads: int = 1) -> Retrie
         raise MetricMismatchError(f"{directory} is an index of {document['metric']!r}; this version serves {METRIC!r}")
     if document["kind"] == "exact":
         return ExactRetriever(vectors, document["why"])
+    if is_extension(document["kind"]):
+        return open_outside(directory, vectors, kind=document["kind"], recorded=document["files"], threads=threads)
     parameters = _parameters(document, directory)
     try:
         native = load_tree(directory / TREE, document["files"])
