@@ -76,11 +76,14 @@ def nearest(counts: Matrix, meetings: NDArray[np.int64], *, shrink: float, neigh
         shrink: at least 0; distrusts rare pairs.
         neighbours: kept a row; ties by the smaller column.
     """
-    pairs = counts.tocoo()
+    pairs = counts.sorted_indices().tocoo()
     rows, columns = pairs.coords
     roots = np.sqrt(np.maximum(meetings, 1).astype(np.float32))
     values = pairs.data / (roots[rows] * roots[columns] + np.float32(shrink))
-    order = np.lexsort((columns, -values, rows))
+    # One integer a pair in the order (row, highest value): the bits of floats that are not negative are ordered as
+    # they are. Pairs come by row and column, so a stable sort leaves ties by the smaller column.
+    bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
+    order = np.argsort((rows.astype(np.uint64) << np.uint64(32)) | (np.uint64(0xFFFFFFFF) - bits), kind="stable")
     rows, columns, values = rows[order], columns[order], values[order]
     starts = np.searchsorted(rows, np.arange(counts.shape[0]))
     kept = np.arange(len(rows)) - starts[rows] < neighbours
