@@ -88,7 +88,7 @@ class Piece:
         """Measure it in a process of its own and keep the result."""
         print(f"{self.quality.name}: {self.variant}, seed {self.seed}", flush=True)
         out = self.path(folder)
-        new = out.with_suffix(".new")
+        new = out.with_name(f"{out.stem}-{self.key[:12]}.new")
         command = [sys.executable, "-m", "tests.benchmarks.quality_run"]
         arguments = [self.quality.name, self.variant, str(self.seed), str(folder), str(new)]
         done = subprocess.run([*command, *arguments], check=False, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"})

@@ -6,6 +6,7 @@ python -m tests.benchmarks.quality_run SET VARIANT SEED FOLDER OUT
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import sys
@@ -49,7 +50,7 @@ def overrides_of(variant: str, config: Config) -> tuple[str, ...]:
     )
 
 
-def run_piece(name: str, variant: str, seed: int, folder: Path) -> dict[str, Any]:
+def run_piece(name: str, variant: str, seed: int, folder: Path, workdir: Path) -> dict[str, Any]:
     """Train and measure one piece; see `compact` for what is returned."""
     started = time.monotonic()
     quality = SETS[name](folder)
@@ -59,7 +60,7 @@ def run_piece(name: str, variant: str, seed: int, folder: Path) -> dict[str, Any
     elif variant in STOCK:
         systems, more = _fit_stock(quality, dataset, variant, seed), {}
     else:
-        systems, more = _train(quality, dataset, variant, seed, folder)
+        systems, more = _train(quality, dataset, variant, seed, workdir)
     queries = dataset.queries("test")
     evaluation = evaluate_systems(
         systems, queries, dataset.items, dataset.sequences(), quality.config.evaluation, seed,
@@ -146,7 +147,7 @@ def _fit_stock(quality: QualitySet, dataset: Dataset, variant: str, seed: int) -
 
 
 def _train(
-    quality: QualitySet, dataset: Dataset, variant: str, seed: int, folder: Path
+    quality: QualitySet, dataset: Dataset, variant: str, seed: int, workdir: Path
 ) -> tuple[Sequence[System], dict[str, Any]]:
     """Train as the product does, and measure what it would serve; killed, it goes on from the last checkpoint."""
     from recsys_cg.serving.release import Release
@@ -155,7 +156,6 @@ def _train(
     from recsys_cg.workflow.under_test import ReleaseUnderTest
 
     config = quality.configure(seed, *overrides_of(variant, quality.config))
-    workdir = folder / "quality" / "work" / quality.name / f"{variant}-{seed}"
     project = Project(config, workdir)
     encoder = train.build(project, quality.data)
     release = index.build(project, quality.data, encoder)
@@ -186,12 +186,11 @@ def _summarise(record: Mapping[str, Any], index: Mapping[str, Any]) -> dict[str,
 def main() -> None:
     """Run ``SET VARIANT SEED FOLDER OUT``."""
     name, variant, seed, folder, out = sys.argv[1:]
-    import logging
-
     logging.basicConfig(level=logging.INFO, format="  %(message)s", stream=sys.stderr)
-    result = run_piece(name, variant, int(seed), Path(folder))
+    workdir = Path(folder) / "quality" / "work" / name / Path(out).stem
+    result = run_piece(name, variant, int(seed), Path(folder), workdir)
     write_text_atomically(Path(out), json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    shutil.rmtree(Path(folder) / "quality" / "work" / name / f"{variant}-{seed}", ignore_errors=True)
+    shutil.rmtree(workdir, ignore_errors=True)
 
 
 if __name__ == "__main__":
