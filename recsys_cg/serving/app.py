@@ -22,6 +22,7 @@ except ImportError as error:  # pragma: no cover - a property of the installatio
     raise EnvironmentMismatchError("the service needs more packages: pip install 'recsys-cg[serve]'") from error
 
 from recsys_cg.serving.description import PATHS, add_routes
+from recsys_cg.serving.direct import DirectPaths
 from recsys_cg.serving.gatehouse import Gatehouse
 from recsys_cg.serving.problems import add_handlers
 from recsys_cg.serving.routes import Endpoints
@@ -61,9 +62,19 @@ def create_app(store: str | Path, config: ServingConfig, token: str | None = Non
         redoc_url=None,
         lifespan=lambda _: _live(follower, batcher, metrics, config.reload_seconds),
     )
-    add_routes(app, Endpoints(config, RequestModels.of(config), follower, batcher, metrics))
+    endpoints = Endpoints(config, RequestModels.of(config), follower, batcher, metrics)
+    posted = {"/v1/candidates": endpoints.candidates, "/v1/candidates:batch": endpoints.candidates_batch}
+    add_routes(app, endpoints)
     add_handlers(app, metrics)
-    app.add_middleware(Gatehouse, config=config, metrics=metrics, token=token, paths=PATHS)
+    app.add_middleware(DirectPaths, owner=app, posted=posted)
+    app.add_middleware(
+        Gatehouse,
+        config=config,
+        metrics=metrics,
+        token=token,
+        paths=PATHS,
+        is_full=lambda path: path in posted and batcher.is_full,
+    )
     return app
 
 

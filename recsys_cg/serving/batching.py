@@ -76,6 +76,11 @@ class Batcher:
         """Requests that wait now."""
         return self._waiting
 
+    @property
+    def is_full(self) -> bool:
+        """Whether a request that came now would be refused."""
+        return self._waiting >= self._most_waiting
+
     async def ask(self, requests: Sequence[Request], render: Callable[[Sequence[Answer]], bytes]) -> bytes:
         """Answer ``requests`` from one release and return them as ``render`` writes them.
 

@@ -8,6 +8,7 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from pydantic_core import to_json
@@ -17,7 +18,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recsys_cg.config import ServingConfig
 from recsys_cg.serving.metrics import Metrics
 
-__all__ = ["Gatehouse", "error_body"]
+__all__ = ["OVERLOADED", "Gatehouse", "error_body"]
+
+OVERLOADED = "as many lookups wait as may; try again"
 
 _logger = logging.getLogger(__name__)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -44,10 +47,19 @@ class Gatehouse:
         token: the bearer token, or None when none is asked for. Liveness, readiness, the OpenAPI description and the
             page, which hold no data, need none.
         paths: paths of the application; others are counted as ``"other"``.
+        is_full: says of a path whether there is no room for it. Such a request is refused before its body is read:
+            under overload refusing must cost little, or nothing is left for answering.
     """
 
     def __init__(
-        self, app: ASGIApp, *, config: ServingConfig, metrics: Metrics, token: str | None, paths: frozenset[str]
+        self,
+        app: ASGIApp,
+        *,
+        config: ServingConfig,
+        metrics: Metrics,
+        token: str | None,
+        paths: frozenset[str],
+        is_full: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._app = app
         self._most_bytes = config.max_body_bytes
@@ -55,6 +67,7 @@ class Gatehouse:
         self._metrics = metrics
         self._expected = None if token is None else b"Bearer " + token.encode()
         self._paths = paths
+        self._is_full = is_full
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection event."""
@@ -95,6 +108,9 @@ class Gatehouse:
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self._most_bytes:
             return 413, "too_large", f"a request body may have {self._most_bytes} bytes"
+        if self._is_full(path):
+            self._metrics.refused.labels("overloaded").inc()
+            return 503, "overloaded", OVERLOADED
         return None
 
     def _limited(self, receive: Receive) -> Receive:
@@ -145,6 +161,8 @@ async def _send_error(send: Send, status: int, code: str, message: str, request_
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if status == 503:
+        headers.append((b"retry-after", b"1"))
     if status == 413:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

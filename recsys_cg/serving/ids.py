@@ -73,7 +73,7 @@ class IdIndex:
         places = self._starts.take((hashes >> self._shift) + self._middle)
         equal = self._hashes.take(places[:, None] + self._steps) == hashes[:, None]
         column = equal.argmax(axis=1)
-        found = self._rows.take(places + column)
+        found: NDArray[np.int32] = self._rows.take(places + column)
         found[~equal[np.arange(len(names)), column]] = -1
         hits = np.flatnonzero(found >= 0)
         asked = list(names) if len(hits) == len(names) else [names[place] for place in hits.tolist()]

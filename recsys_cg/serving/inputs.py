@@ -14,10 +14,18 @@ from numpy.typing import NDArray
 from recsys_cg.errors import SearchError
 from recsys_cg.serving.ids import IdIndex
 
-__all__ = ["History", "HistoryEntry", "HistoryEvent", "QueryTensors", "history_inputs", "parse_time", "read_history"]
+__all__ = [
+    "History",
+    "HistoryEntry",
+    "HistoryEvent",
+    "QueryTensors",
+    "history_inputs",
+    "names_of",
+    "parse_time",
+    "read_history",
+]
 
 _US = 1_000_000
-_PLAIN = frozenset({str})
 _KEYS = frozenset({"item", "time", "event"})
 _EARLIEST_S, _LATEST_S = -62_135_596_800, 253_402_300_799
 
@@ -32,6 +40,8 @@ class HistoryEvent(NamedTuple):
 
 HistoryEntry = str | Mapping[str, object] | HistoryEvent
 """An item id, a `HistoryEvent`, or a mapping with ``item`` and perhaps ``time`` and ``event``."""
+
+_PLAIN, _EVENTS = frozenset({str}), frozenset({HistoryEvent})
 
 
 @dataclass(frozen=True)
@@ -98,7 +108,23 @@ def parse_time(value: object) -> int:
     return round(value * _US)
 
 
-def read_history(entries: Sequence[HistoryEntry], ids: IdIndex, events: Mapping[str, int], at_us: int) -> History:
+def names_of(entries: Sequence[HistoryEntry]) -> list[str] | None:
+    """Return the items of ``entries`` in order when all are ids or all are `HistoryEvent`; else None."""
+    kinds = set(map(type, entries))
+    if kinds == _PLAIN:
+        return list(entries)  # type: ignore[arg-type]  # all text
+    if kinds == _EVENTS:
+        return [entry.item for entry in entries]  # type: ignore[union-attr]  # all events
+    return None
+
+
+def read_history(
+    entries: Sequence[HistoryEntry],
+    ids: IdIndex,
+    events: Mapping[str, int],
+    at_us: int,
+    rows: NDArray[np.int32] | None = None,
+) -> History:
     """Resolve a history given from outside.
 
     Entries stand oldest first; when every one has a time they are sorted by it, ties as given. An entry without a
@@ -110,13 +136,16 @@ def read_history(entries: Sequence[HistoryEntry], ids: IdIndex, events: Mapping[
         events: code of each event name. An entry without an event gets code 0, as does one with an unknown event,
             which is counted.
         at_us: the time of the query.
+        rows: ``ids.rows`` of the items of ``entries``, when that is known already.
 
     Raises:
         SearchError: an entry is of another type, lacks ``item``, holds an unknown key or an impossible time.
     """
     _require_list(entries)
     parsed = None if set(map(type, entries)) <= _PLAIN else [_parse_entry(entry) for entry in entries]
-    rows = ids.rows(entries if parsed is None else [entry.item for entry in parsed])  # type: ignore[arg-type]  # all text
+    if rows is None:
+        names = entries if parsed is None else [entry.item for entry in parsed]
+        rows = ids.rows(names)  # type: ignore[arg-type]  # all text
     known = rows >= 0
     unknown = len(rows) - int(np.count_nonzero(known))
     if parsed is None:

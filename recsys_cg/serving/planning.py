@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsys_cg.errors import SearchError
 from recsys_cg.serving.answer import Fallback, Request, check_ids, check_k
-from recsys_cg.serving.inputs import History, parse_time, read_history
+from recsys_cg.serving.inputs import History, names_of, parse_time, read_history
 from recsys_cg.serving.release import Release
 
-__all__ = ["NO_HISTORY", "Plan", "make_plan", "now_us"]
+__all__ = ["NO_HISTORY", "Plan", "make_plan", "make_plans", "now_us"]
 
 _NONE = np.zeros(0, np.int32)
 NO_HISTORY = History(_NONE, np.zeros(0, np.int64), _NONE)
@@ -50,8 +51,31 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def make_plan(release: Release, request: Request) -> Plan:
+def make_plans(release: Release, requests: Sequence[Request]) -> list[Plan]:
+    """Return the plans of ``requests``; their histories' ids are looked up in one call. Raises as `make_plan`."""
+    if len(requests) == 1:
+        return [make_plan(release, requests[0])]
+    names = [_names(request.history) for request in requests]
+    found = release.ids.rows(list(chain.from_iterable(names)))
+    ends = np.cumsum([len(part) for part in names])
+    rows = np.split(found, ends[:-1]) if len(ends) else []
+    return [
+        make_plan(release, request, part if len(part) else None) for request, part in zip(requests, rows, strict=True)
+    ]
+
+
+def _names(history: object) -> list[str]:
+    is_list = isinstance(history, list | tuple)
+    return (names_of(history) if is_list else None) or []  # type: ignore[arg-type]  # other lists are looked up alone
+
+
+def make_plan(release: Release, request: Request, rows: NDArray[np.int32] | None = None) -> Plan:
     """Return the plan of ``request``.
+
+    Args:
+        release: whose rows the plan is in.
+        request: what is asked.
+        rows: of the items of the request's history, when they are known already.
 
     Raises:
         SearchError: a field has the wrong type or an impossible value; the message names it.
@@ -60,7 +84,7 @@ def make_plan(release: Release, request: Request) -> Plan:
     if isinstance(request.explain, bool) or not isinstance(request.explain, int) or request.explain < 0:
         raise SearchError(f"explain = {request.explain!r} is not a number of items")
     at_us = now_us() if request.at is None else parse_time(request.at)
-    history, seen, reason = _find_history(release, request, at_us)
+    history, seen, reason = _find_history(release, request, at_us, rows)
     hidden = [release.ids.rows(check_ids("exclude", request.exclude))] if len(request.exclude) else []
     if request.deny_seen:
         hidden += [seen] if request.history is None else [history.rows, seen]
@@ -91,7 +115,9 @@ def _distinct(parts: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
     return rows[np.append(True, ~repeated)] if len(rows) and repeated.any() else rows
 
 
-def _find_history(release: Release, request: Request, at_us: int) -> tuple[History, NDArray[np.int32], Fallback]:
+def _find_history(
+    release: Release, request: Request, at_us: int, rows: NDArray[np.int32] | None
+) -> tuple[History, NDArray[np.int32], Fallback]:
     """Return the history, what is stored as seen, and why there is nothing to encode should that be so."""
     stored = None
     if request.user_id is not None:
@@ -100,7 +126,7 @@ def _find_history(release: Release, request: Request, at_us: int) -> tuple[Histo
         stored = release.histories.get(request.user_id) if release.histories is not None else None
     seen = _NONE if stored is None else stored.seen
     if request.history is not None:
-        history = read_history(request.history, release.ids, release.events, at_us)
+        history = read_history(request.history, release.ids, release.events, at_us, rows)
         return history, seen, "unknown_items" if history.unknown else "empty_history"
     if stored is not None:
         return stored.history, seen, "empty_history"

@@ -35,6 +35,9 @@ _METRICS = "PROMETHEUS_MULTIPROC_DIR"
 _DRAIN_S = 10
 _BACKLOG = 2048
 _SHORTEST_TOKEN = 16
+_SWITCH_S = (
+    0.0005  # the lookups' thread and the connections' take turns; at Python's 5 ms each would wait for the other
+)
 
 
 def serve(store: str | Path, config: ServingConfig, *, workers: int = 1) -> None:
@@ -71,6 +74,7 @@ def serve(store: str | Path, config: ServingConfig, *, workers: int = 1) -> None
             server_header=False,
             timeout_graceful_shutdown=_DRAIN_S,
             timeout_keep_alive=30,
+            proxy_headers=False,
             lifespan="on",
             ws="none",
         )
@@ -141,6 +145,7 @@ def make_app() -> Any:
         raise StoreError("start the service with `recsys-cg serve`") from error
     config = ServingConfig.model_validate_json(text)
     _leave_out_pandas()
+    sys.setswitchinterval(_SWITCH_S)
     return create_app(store, config, _read_token(config))
 
 
