@@ -18,13 +18,16 @@ _OPTION_OF = {
     "warmup_epochs": "mined",
     "first_rank": "mined",
     "last_rank": "mined",
+    "per_query": "impressions",
+    "span_s": "impressions",
+    "weight": "impressions",
 }
 
 
 class NegativesConfig(Section):
     """``[[model.negatives]]``: one declared source of negatives; several form a mixture."""
 
-    kind: Literal["in_batch", "uniform", "popularity", "cross_batch", "mined"]
+    kind: Annotated[str, one_of("in_batch", "uniform", "popularity", "cross_batch", "mined", "impressions")]
     count: int = Field(512, ge=1, description="candidates drawn a step")
     alpha: float = Field(1.0, ge=0.0, le=2.0, description="popularity: q proportional to count^alpha")
     max_age: Positive = Field(8, description="cross_batch: steps that a remembered vector stays a candidate")
@@ -33,10 +36,19 @@ class NegativesConfig(Section):
     first_rank: Positive = Field(20, description="mined: best rank taken; better ones are likely to be wanted")
     last_rank: Positive = Field(200, description="mined: worst rank taken; worse ones are easy")
 
+    per_query: int = Field(4, ge=1, le=32, description="impressions: skipped items that a query meets at most")
+    span_s: float = Field(0.0, ge=0.0, le=86_400.0, description="impressions: seconds that one request's showing takes")
+    weight: float = Field(
+        1.0, gt=0.0, le=1000.0, description="impressions: times that a skip counts; 1 leaves the objective as it is"
+    )
+
+    options: dict[str, Any] = Field(default_factory=dict, description="what a sampler of your own is made with")
+
     @property
     def declaration(self) -> dict[str, Any]:
         """What decides the source's proposal and draws, and nothing that it does not read."""
-        names = ["kind", "count", *(name for name, kind in _OPTION_OF.items() if kind == self.kind)]
+        shared = {"impressions": []}.get(self.kind, ["count", "options"] if is_extension(self.kind) else ["count"])
+        names = ["kind", *shared, *(name for name, kind in _OPTION_OF.items() if kind == self.kind)]
         return {name: getattr(self, name) for name in names}
 
     @model_validator(mode="after")
@@ -44,6 +56,10 @@ class NegativesConfig(Section):
         for name, kind in _OPTION_OF.items():
             if kind != self.kind and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} is an option of {kind} negatives, and these are {self.kind}")
+        if self.options and not is_extension(self.kind):
+            raise ValueError(f"options are those of a sampler of your own, and these are {self.kind}")
+        if self.kind == "impressions" and self.count != type(self).model_fields["count"].default:
+            raise ValueError("count is no option of impressions negatives: each query has its own, see per_query")
         if self.first_rank > self.last_rank:
             raise ValueError(f"first_rank = {self.first_rank} is above last_rank = {self.last_rank}")
         if self.kind == "cross_batch" and self.max_age > self.count:
@@ -74,8 +90,12 @@ class ModelConfig(Section):
     )
     frequency_rate: float = Field(0.01, gt=0.0, lt=1.0, description="streaming: weight of the newest gap")
     mask_history: bool = Field(True, description="a user's own items are no negatives")
-    loss: Literal["softmax", "symmetric", "sigmoid", "triplet", "margin"] = "softmax"
+    loss: Annotated[str, one_of("softmax", "symmetric", "sigmoid", "triplet", "margin")] = "softmax"
+    loss_options: dict[str, Any] = Field(default_factory=dict, description="what a loss of your own is called with")
     margin: float = Field(0.2, gt=0.0, le=2.0, description="triplet and margin: cosine by which the positive must lead")
+    projection_head: int | None = Field(
+        None, ge=2, le=4096, description="output width of a head that the loss is computed on and export leaves behind"
+    )
     temperature: float = Field(0.07, gt=0.0, le=1.0)
     learn_temperature: bool = True
     temperature_min: float = Field(0.01, gt=0.0)
@@ -91,18 +111,25 @@ class ModelConfig(Section):
                 f"[temperature_min, temperature_max] = [{self.temperature_min}, {self.temperature_max}]"
             )
         kinds = [source.kind for source in self.negatives]
-        twice = [kind for kind in ("in_batch", "cross_batch", "mined") if kinds.count(kind) > 1]
+        twice = [kind for kind in ("in_batch", "cross_batch", "mined", "impressions") if kinds.count(kind) > 1]
         if twice:
             raise ValueError(f"{twice[0]} negatives may be declared once")
-        if not set(kinds) - {"cross_batch", "mined"}:
-            raise ValueError("cross_batch and mined are empty at first: declare in_batch, uniform or popularity too")
+        if not set(kinds) - {"cross_batch", "mined", "impressions"}:
+            raise ValueError(
+                "cross_batch and mined are empty at first, and most items were never among a query's impressions: "
+                "declare in_batch, uniform or popularity too"
+            )
         mined = sum(source.count for source in self.negatives if source.kind == "mined")
-        if 2 * mined > sum(source.count for source in self.negatives):
+        if 2 * mined > sum(source.count for source in self.negatives if source.kind != "impressions"):
             raise ValueError("mined negatives may be half of all at most: many of them are wanted items not met yet")
         return self
 
     @model_validator(mode="after")
     def _correction_fits_the_loss(self) -> Self:
+        if self.loss_options and not is_extension(self.loss):
+            raise ValueError(f"loss_options are those of a loss of your own, and loss is {self.loss!r}")
+        if self.loss not in ("softmax", "symmetric") and any(source.weight != 1.0 for source in self.negatives):
+            raise ValueError(f'loss = "{self.loss}" has no denominator for impressions to weigh in: set weight = 1.0')
         if self.loss in ("triplet", "margin") and self.correction != "none":
             raise ValueError(f'loss = "{self.loss}" compares similarities and takes no correction: set "none"')
         if self.loss == "sigmoid" and self.correction == "refined":

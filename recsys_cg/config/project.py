@@ -41,6 +41,8 @@ class Config(Section):
         baseline = self.gates.beat_baseline
         if baseline is not None and baseline not in self.evaluation.baselines:
             raise ValueError(f"gates.beat_baseline = {baseline!r} is not one of evaluation.baselines")
+        if self.impressions is None and any(source.kind == "impressions" for source in self.model.negatives):
+            raise ValueError("model.negatives declares impressions, and there is no [impressions] section to take from")
         features = self.items.features if self.items else []
         offered = [feature.name for feature in features if feature.kind == "categorical"]
         for name in self.evaluation.by:

@@ -36,6 +36,8 @@ class Sequences:
         weights: float32 [events], weight of the event as a target.
         before: int64 [events], place of the user's last event at a strictly earlier time, -1 where there is none.
         starts: int64 [users + 1], places where users start.
+        skips: int32 [events, per_query], what was shown with each event's item and skipped, -1 in padding
+            (`recsys_cg.data.skips`); None where no source of negatives asks for it.
     """
 
     items: NDArray[np.int32]
@@ -44,6 +46,7 @@ class Sequences:
     weights: NDArray[np.float32]
     before: NDArray[np.int64]
     starts: NDArray[np.int64]
+    skips: NDArray[np.int32] | None = None
 
     @property
     def users(self) -> int:
@@ -117,7 +120,8 @@ def pack_batch(sequences: Sequences, places: NDArray[np.int64], *, shape: tuple[
         numbers the users of the batch from 0 and is -1 in padding, ``weight`` is 0 where an event is no target;
         ``query`` int32 [rows * length], flat position of each target's query, rows * length for the empty history,
         0 where there is none; ``own_segment``, ``own_item`` int32 [pairs], every item of the whole training history
-        of each user of the batch.
+        of each user of the batch; where the sequences have skips ``skipped`` int32 [rows * length, per_query], -1 in
+        padding and where an event is no target.
     """
     rows, length = shape
     size = rows * length
@@ -131,7 +135,7 @@ def pack_batch(sequences: Sequences, places: NDArray[np.int64], *, shape: tuple[
         flat[:count] = values
         return flat
 
-    return {
+    batch = {
         "items": padded(sequences.items[places], 0, np.int32).reshape(shape),
         "event": padded(sequences.codes[places], 0, np.int32).reshape(shape),
         "gap_s": padded(sequences.gaps_s[places], 0.0, np.float32).reshape(shape),
@@ -141,6 +145,10 @@ def pack_batch(sequences: Sequences, places: NDArray[np.int64], *, shape: tuple[
         "own_segment": own_segment,
         "own_item": own_item,
     }
+    if sequences.skips is not None:
+        batch["skipped"] = np.full((size, sequences.skips.shape[1]), -1, dtype=np.int32)
+        batch["skipped"][:count][is_target] = sequences.skips[places[is_target]]
+    return batch
 
 
 def _query_positions(
@@ -192,15 +200,18 @@ def split_batch(batch: Batch, part: int, parts: int) -> Batch:
     local = np.where(query == rows * length, size * length, np.where(is_target, query - flat.start, 0))
     split = {name: batch[name][taken] for name in ("items", "event", "gap_s", "weight", "segment")}
     owners = {name: batch[name] for name in ("own_segment", "own_item")}
-    return {**split, **owners, "query": local.astype(np.int32)}
+    skips = {name: batch[name][flat] for name in ("skipped",) if name in batch}
+    return {**split, **owners, **skips, "query": local.astype(np.int32)}
 
 
-def batch_signature(shape: tuple[int, int]) -> dict[str, Any]:
-    """Return the tf.TensorSpec of each entry of a batch."""
+def batch_signature(shape: tuple[int, int], *, skips: NDArray[np.int32] | None = None) -> dict[str, Any]:
+    """Return the tf.TensorSpec of each entry of a batch of ``shape``, of sequences with ``skips``."""
     size = shape[0] * shape[1]
     grid = {"items": tf.int32, "event": tf.int32, "gap_s": tf.float32, "weight": tf.float32, "segment": tf.int32}
     signature = {name: tf.TensorSpec(shape, dtype) for name, dtype in grid.items()}
     signature["query"] = tf.TensorSpec([size], tf.int32)
     signature["own_segment"] = tf.TensorSpec([None], tf.int32)
     signature["own_item"] = tf.TensorSpec([None], tf.int32)
+    if skips is not None:
+        signature["skipped"] = tf.TensorSpec([size, skips.shape[1]], tf.int32)
     return signature

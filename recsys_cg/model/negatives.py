@@ -26,6 +26,7 @@ from recsys_cg.model.frameworks import tf
 __all__ = [
     "BatchEvents",
     "Draw",
+    "Impressions",
     "InBatch",
     "Mixture",
     "Popularity",
@@ -48,10 +49,13 @@ class BatchEvents:
     Attributes:
         items: int32 [events], item_row.
         valid: bool [events], false in padding.
+        skipped: int32 [events, per_query], item_row of what was shown with each event's item and skipped, -1 in
+            padding; None where no source asks for it.
     """
 
     items: Any
     valid: Any
+    skipped: Any = None
 
 
 @dataclass(frozen=True)
@@ -205,6 +209,45 @@ class Popularity:
     def log_expected_count(self, items: Any, draw: Draw) -> Any:
         """See `Sampler.log_expected_count`."""
         return tf.gather(self._log_q, items) + tf.math.log(draw.count)
+
+
+class Impressions:
+    """Give each query what its user was shown together with the positive and skipped (`recsys_cg.data.skips`).
+
+    The one source whose candidates are not shared by the queries of a step. Query x has a set C_x of its own, in the
+    candidate set by construction and not by sampling, so the expected count of each member is 1, and the draws of the
+    other sources that repeat a member are excluded for x. The denominator
+
+        exp(s+) + w * sum over j in C_x of exp(s_j) + sum over drawn c not in C_x of exp(s_c) / E[c]
+
+    is with w = 1 an unbiased estimate of the full softmax's, whatever C_x is, as long as the choice of its members
+    does not look at the draws: C_x is a stratum taken whole, and the rest of the items is estimated by importance
+    sampling as in `Mixture` (Horvitz and Thompson 1952, with inclusion probability 1; certain and sampled candidates
+    side by side as in mixed negative sampling, Yang et al. 2020). So which policy chose what was shown does not move
+    the optimum: the incumbent's exposure decides only where the estimate is exact, at items that are as a rule hard.
+
+    A ``weight`` w other than 1 changes the objective on purpose, to the softmax in whose denominator an item that was
+    shown and skipped counts w times: a skip is then stronger evidence than not having been shown.
+
+    Args:
+        per_query: candidates a query at most.
+    """
+
+    name = "impressions"
+
+    def __init__(self, per_query: int) -> None:
+        self.per_query = per_query
+
+    def sample(self, batch: BatchEvents, seed: Any) -> Draw:
+        """Return the candidates of each query: items and valid are [events, per_query], count is 1."""
+        del seed
+        valid = (batch.skipped >= 0) & batch.valid[:, None]
+        return Draw(tf.where(valid, batch.skipped, 0), valid, tf.constant(1.0))
+
+    def log_expected_count(self, items: Any, draw: Draw) -> Any:
+        """Return 0 for each of ``items``, of any shape: a member of a query's set is there once."""
+        del draw
+        return tf.zeros(tf.shape(items), tf.float32)
 
 
 class Mixture:

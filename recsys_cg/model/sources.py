@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsys_cg.config import ModelConfig, NegativesConfig
+from recsys_cg.extensions import call_extension, is_extension, load_extension
 from recsys_cg.model.frameworks import keras, tf
 from recsys_cg.model.memory import CrossBatchMemory, Mined, StreamingFrequency
 from recsys_cg.model.negatives import (
     BatchEvents,
+    Impressions,
     InBatch,
     Mixture,
     Popularity,
@@ -25,7 +27,7 @@ __all__ = ["Sources"]
 
 
 class Sources(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
-    """The mixture of ``config.negatives``, in their order.
+    """The mixture of ``config.negatives``, in their order; impressions stand apart, since each query has its own.
 
     Args:
         config: negatives, frequencies and dim.
@@ -42,9 +44,18 @@ class Sources(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
             self._shares = self._frequency.log_q
         self._memory: CrossBatchMemory | None = None
         self.mined: Mined | None = None
-        self.mixture = Mixture([self._build(source, config.dim) for source in config.negatives])
+        self.impressions: Impressions | None = None
+        self.skip_weight = 1.0
+        self.mixture = Mixture(
+            [self._build(source, config.dim) for source in config.negatives if source.kind != "impressions"]
+        )
+        for source in config.negatives:
+            if source.kind == "impressions":
+                self.impressions, self.skip_weight = Impressions(source.per_query), source.weight
 
     def _build(self, source: NegativesConfig, dim: int) -> Sampler:
+        if is_extension(source.kind):
+            return self._build_outside(source)
         if source.kind == "in_batch":
             return InBatch(self._shares, source.count)
         if source.kind == "uniform":
@@ -59,6 +70,13 @@ class Sources(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         memory = CrossBatchMemory(self._shares, count=source.count, max_age=source.max_age, dim=dim)
         self._memory = memory
         return memory
+
+    def _build_outside(self, source: NegativesConfig) -> Sampler:
+        key = "model.negatives.kind"
+        part = load_extension(source.kind, key=key, methods=("sample", "log_expected_count"))
+        given = {"counts": self._counts, "count": source.count}
+        sampler: Sampler = call_extension(part, source.kind, source.options, key=key, **given)
+        return sampler
 
     def observe(self, batch: BatchEvents) -> None:
         """Let the frequency estimate, where there is one, see the events of a step."""

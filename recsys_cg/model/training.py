@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.csv
 
 from recsys_cg.artifacts import digest_json
 from recsys_cg.config import ModelConfig, TrainingConfig
 from recsys_cg.data.dataset import Dataset
+from recsys_cg.data.skips import skipped_items
+from recsys_cg.errors import DataError
 from recsys_cg.model.audit import Audit, Later, audit_mined
 from recsys_cg.model.catalogue import Catalogue, load_catalogue
 from recsys_cg.model.checkpoints import TrainingState
@@ -40,7 +45,8 @@ def train_encoder(
     """Train on a dataset directory and write the encoder files.
 
     Where mined negatives are declared, their audit is written too: ``mined_negatives.csv`` for a person to read, and
-    the key ``mined_negatives`` of training.json; see `recsys_cg.model.audit.Audit`.
+    the key ``mined_negatives`` of training.json; see `recsys_cg.model.audit.Audit`. Where impressions are declared,
+    ``events_with_skips`` of training.json is the share of training events that they say something of.
 
     Process-wide effects: Python's, NumPy's and TensorFlow's global seeds are set, and with ``training.deterministic``
     TensorFlow's op determinism is switched on and stays on.
@@ -59,13 +65,14 @@ def train_encoder(
         ``max_history``.
 
     Raises:
-        DataError: the dataset holds no item or no training event, or its content does not fit its features.
+        DataError: the dataset holds no item or no training event, its content does not fit its features, or impressions
+            are declared as negatives and it holds none.
         NonFiniteError: a feature, the loss or a weight is NaN or infinite.
         RepresentationCollapseError: the item embeddings lost their geometry.
     """
     data = Dataset.open(dataset)
     catalogue = load_catalogue(data)
-    sequences = Sequences.from_tables(data.iter_sequences())
+    sequences = _read_sequences(data, catalogue, model)
     strategy = build_strategy(training, model)  # a cluster must be joined before TensorFlow computes anything
     if training.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -79,10 +86,14 @@ def train_encoder(
         loop = TrainingLoop(network, sequences, probe, catalogue.counts, training=training, seed=seed)
         state = loop.run(checkpoints, fingerprint=_fingerprint(data, model, training, seed))
     _export(network, data, catalogue, directory, model=model)
+    facts: dict[str, Any] = {"parameters": network.parameters}
     audit = _audit(network, data, sequences, seed)
     if audit is not None:
         pyarrow.csv.write_csv(audit.table, directory / EncoderFiles.MINED_NEGATIVES)
-    _write_record(directory, state, audit, model=model, training=training, parameters=network.parameters)
+        facts["mined_negatives"] = audit.record
+    if sequences.skips is not None:
+        facts["events_with_skips"] = round(float((sequences.skips[:, 0] >= 0).mean()), 6)
+    _write_record(directory, state, model=model, training=training, facts=facts)
     recall = state.best_recall if probe.size else None
     say(f"encoder of epoch {state.best_epoch}" + ("" if recall is None else f", validation recall {recall:.4f}"))
     return {
@@ -93,6 +104,32 @@ def train_encoder(
         "events": list(data.events),
         "max_history": data.max_history,
     }
+
+
+def _read_sequences(data: Dataset, catalogue: Catalogue, model: ModelConfig) -> Sequences:
+    """Read the training events, with what was shown and skipped where a source of negatives asks for it.
+
+    Raises:
+        DataError: there is no event; or impressions are declared, and the dataset has none or none that tells anything.
+    """
+    sequences = Sequences.from_tables(data.iter_sequences())
+    source = next((source for source in model.negatives if source.kind == "impressions"), None)
+    if source is None:
+        return sequences
+    span_us = round(1e6 * source.span_s)
+    parts = [
+        skipped_items(table, shown, catalogue.identity, most=source.per_query, span_us=span_us)
+        for table, shown in data.iter_shown()
+    ]
+    skips = np.concatenate(parts)
+    share = float((skips[:, 0] >= 0).mean())
+    if share == 0.0:
+        raise DataError(
+            "model.negatives declares impressions, but no training event has one of its item at or before its time "
+            "with another item beside it: raise span_s if a request's impressions carry several times, or drop them"
+        )
+    say(f"{share:.1%} of the training events know what was shown with their item and skipped")
+    return replace(sequences, skips=skips)
 
 
 def _probe(data: Dataset, training: TrainingConfig, seed: int) -> RecallProbe:
@@ -143,15 +180,9 @@ def _audit(network: TwoTower, data: Dataset, sequences: Sequences, seed: int) ->
 
 
 def _write_record(
-    directory: Path,
-    state: TrainingState,
-    audit: Audit | None,
-    *,
-    model: ModelConfig,
-    training: TrainingConfig,
-    parameters: int,
+    directory: Path, state: TrainingState, *, model: ModelConfig, training: TrainingConfig, facts: Mapping[str, Any]
 ) -> None:
-    record: dict[str, Any] = {
+    record = {
         "schema": 1,
         "negatives": [source.declaration for source in model.negatives],
         "correction": {"form": model.correction, "strength": model.correction_strength},
@@ -159,12 +190,10 @@ def _write_record(
         "mask_history": model.mask_history,
         "model": model.model_dump(mode="json"),
         "training": training.model_dump(mode="json"),
-        "parameters": parameters,
+        **facts,
         "best_epoch": state.best_epoch,
         "stopped": state.stopped,
         "epochs": state.epochs,
     }
-    if audit is not None:
-        record["mined_negatives"] = audit.record
     text = json.dumps(record, indent=1, ensure_ascii=False)
     (directory / EncoderFiles.TRAINING).write_text(text + "\n", encoding="utf-8")

@@ -17,6 +17,7 @@ from recsys_cg.model.item_tower import ItemTower
 from recsys_cg.model.logits import Exclusions, owned_candidates
 from recsys_cg.model.negatives import BatchEvents, Draw
 from recsys_cg.model.normalisation import l2_normalise
+from recsys_cg.model.own_candidates import OwnCandidates
 from recsys_cg.model.query_tower import QueryTower
 from recsys_cg.model.sources import Sources
 from recsys_cg.model.task import Candidates, CorrectedRetrieval
@@ -99,11 +100,13 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         seeds = self._seeds() if training else (None, None, tf.constant([self._seed, -1]))
         items = tf.reshape(inputs["items"], [-1])
         segment = tf.reshape(inputs["segment"], [-1])
-        batch = BatchEvents(items, segment >= 0)
+        batch = BatchEvents(items, segment >= 0, inputs.get("skipped"))
         if training:
             self.sources.observe(batch)
         draws = self.sources.mixture.sample(batch, seeds[2])
+        apart = None if self.sources.impressions is None else self.sources.impressions.sample(batch, seeds[2])
         fresh = [draw.items for draw in draws if draw.vectors is None]
+        fresh += [] if apart is None else [tf.reshape(apart.items, [-1])]
         embedded, place = self._embed(tf.concat([items, *fresh], axis=0), seeds[0])
         unit = l2_normalise(embedded)
         here, there = place[: tf.size(items)], place[tf.size(items) :]
@@ -111,7 +114,7 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         outputs = self._encode(history, inputs["gap_s"], inputs["event"], inputs["segment"], seeds[1])
         outputs = tf.concat([tf.reshape(outputs, [-1, self._config.dim]), self.query_tower.empty()[None, :]], axis=0)
         positives = tf.gather(unit, here)
-        candidates = self._candidates(inputs, draws, tf.gather(unit, there))
+        candidates = self._candidates(inputs, draws, apart, tf.gather(unit, there))
         if training:
             self.sources.remember(batch, positives, seeds[2])
         weights = tf.reshape(inputs["weight"], [-1])
@@ -130,8 +133,10 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         content = {name: tf.gather(table, distinct) for name, table in self._content.items()}
         return self.item_tower(tf.gather(self._id_rows, distinct), content, seed=seed), place
 
-    def _candidates(self, inputs: Mapping[str, Any], draws: Sequence[Draw], fresh: Any) -> Candidates:
-        """Put the candidate set together; ``fresh`` are the vectors of the draws that bring none, in order."""
+    def _candidates(
+        self, inputs: Mapping[str, Any], draws: Sequence[Draw], apart: Draw | None, fresh: Any
+    ) -> Candidates:
+        """Put the candidate set together; ``fresh`` are the vectors of draws that bring none, in order, apart last."""
         drawn = tf.concat([draw.items for draw in draws], axis=0)
         items = tf.reshape(inputs["items"], [-1])
         identity = tf.gather(self._identity, drawn)
@@ -146,8 +151,24 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
             valid=tf.concat([draw.valid for draw in draws], axis=0),
             log_expected=self.sources.mixture.log_expected_count(drawn, draws),
             log_expected_positive=self.sources.mixture.log_expected_count(items, draws),
-            exclusions=Exclusions(tf.gather(self._identity, items), identity, owner, owned),
+            exclusions=Exclusions(
+                tf.gather(self._identity, items),
+                identity,
+                owner,
+                owned,
+                owned_holds_positive=owned is not None,
+                certain=None if apart is None else tf.where(apart.valid, tf.gather(self._identity, apart.items), -2),
+            ),
+            own=self._own_candidates(apart, fresh),
         )
+
+    def _own_candidates(self, draw: Draw | None, fresh: Any) -> OwnCandidates | None:
+        source = self.sources.impressions
+        if draw is None or source is None:
+            return None
+        first = tf.shape(fresh)[0] - tf.size(draw.items)
+        vectors = tf.reshape(fresh[first:], [-1, source.per_query, self._config.dim])
+        return OwnCandidates(vectors, draw.valid, source.log_expected_count(draw.items, draw), self.sources.skip_weight)
 
     def encode_items(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return (vectors, history vectors) of all items, float32 [items, dim] each, in blocks."""
@@ -180,7 +201,7 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
 
 def _vectors_of(draws: Sequence[Draw], fresh: Any) -> Any:
     sizes = [draw.items.shape[0] for draw in draws if draw.vectors is None]
-    parts = iter(tf.split(fresh, sizes)) if sizes else iter(())
+    parts = iter(tf.split(fresh[: sum(sizes)], sizes)) if sizes else iter(())
     return tf.concat([next(parts) if draw.vectors is None else draw.vectors for draw in draws], axis=0)
 
 
@@ -193,6 +214,13 @@ def _figures(candidates: Candidates, weights: Any) -> dict[str, Any]:
         ordered = tf.sort(tf.where(candidates.valid, exclusions.candidate, -1))
         sides = [tf.searchsorted(ordered, exclusions.positive, side=side) for side in ("right", "left")]
         masked = tf.cast(sides[0] - sides[1], tf.float32)
+    if exclusions.certain is not None:
+        ordered = tf.sort(tf.where(candidates.valid, exclusions.candidate, -1))
+        sides = [
+            tf.searchsorted(ordered, tf.reshape(exclusions.certain, [-1]), side=side) for side in ("right", "left")
+        ]
+        repeats = tf.reshape(sides[0] - sides[1], tf.shape(exclusions.certain))
+        masked += tf.cast(tf.reduce_sum(repeats, axis=1), tf.float32)
     asked = tf.cast(weights > 0, tf.float32)
     targets = sum_over_replicas(tf.reduce_sum(asked))
     return {

@@ -8,10 +8,13 @@ import pytest
 from recsys_cg.config import ModelConfig
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.logits import Exclusions, candidate_offset, owned_candidates, positive_offset
-from recsys_cg.model.negatives import BatchEvents, InBatch, Mixture, Popularity, Uniform, fixed_shares
+from recsys_cg.model.memory import CrossBatchMemory, Mined
+from recsys_cg.model.negatives import BatchEvents, Impressions, InBatch, Mixture, Popularity, Uniform, fixed_shares
+from recsys_cg.model.own_candidates import OwnCandidates
 from recsys_cg.model.task import Candidates, CorrectedRetrieval
 
 ITEMS, DIM, POSITIVE = 40, 4, 3
+SKIPPED = [4, 33, 38]  # nearest to the query below
 COUNTS = np.maximum((1000 / np.arange(1, ITEMS + 1) ** 1.2).astype(np.int64), 1)
 SHARES = COUNTS / COUNTS.sum()
 RNG = np.random.default_rng(11)
@@ -31,6 +34,25 @@ def softmax_gradient(weights: np.ndarray) -> np.ndarray:
 FULL = softmax_gradient(np.ones(ITEMS))
 
 
+def shown(size: int, seed: int) -> BatchEvents:
+    items = np.random.default_rng(seed).choice(ITEMS, size=size, p=SHARES).astype(np.int32)
+    return BatchEvents(tf.constant(items), tf.ones(size, tf.bool), tf.constant([SKIPPED] * size, tf.int32))
+
+
+def remembered(size: int) -> CrossBatchMemory:
+    """A memory full of events of an earlier step; the vectors do not matter here."""
+    queue = CrossBatchMemory(fixed_shares(np.log(SHARES)), count=size, max_age=1, dim=1)
+    queue.remember(shown(size, 10_000 + size), tf.zeros([size, 1]), tf.constant([0, 0]))
+    return queue
+
+
+def mined(size: int) -> Mined:
+    """What a mining found: the positive's neighbours, most items never."""
+    source = Mined(ITEMS, count=size, warmup_epochs=1, band=(1, 9))
+    source.assign(np.where(np.arange(ITEMS) < 9, np.arange(ITEMS) + 1, 0))
+    return source
+
+
 def samplers(name: str, size: int) -> Mixture:
     return {
         "in_batch": lambda: Mixture([InBatch(fixed_shares(np.log(SHARES)), size)]),
@@ -38,27 +60,36 @@ def samplers(name: str, size: int) -> Mixture:
         "popularity": lambda: Mixture([Popularity(COUNTS, size)]),
         "popularity^0.5": lambda: Mixture([Popularity(COUNTS, size, 0.5)]),
         "mixture": lambda: Mixture([InBatch(fixed_shares(np.log(SHARES)), size // 2), Uniform(ITEMS, size // 2)]),
+        "mined": lambda: Mixture([mined(size // 2), Popularity(COUNTS, size // 2, 0.5)]),
+        "cross_batch": lambda: Mixture([remembered(size // 2), Uniform(ITEMS, size // 2)]),
+        "impressions": lambda: Mixture([Popularity(COUNTS, size)]),
     }[name]()
 
 
-def sampled_gradient(name: str, size: int, seed: int, **options: object) -> np.ndarray:
+def sampled_gradient(name: str, size: int, seed: int, *, weight: float = 1.0, **options: object) -> np.ndarray:
     """Gradient by the query of the task's loss with one draw of ``size`` candidates."""
     config = ModelConfig(
         dim=DIM, temperature=TEMPERATURE, learn_temperature=False, **{"correction": "refined", **options}
     )
     task = CorrectedRetrieval(config, chunk=65536)
     mixture = samplers(name, size)
-    items = np.random.default_rng(seed).choice(ITEMS, size=size, p=SHARES).astype(np.int32)
-    draws = mixture.sample(BatchEvents(tf.constant(items), tf.ones(size, tf.bool)), tf.constant([seed, 1]))
+    draws = mixture.sample(shown(size, seed), tf.constant([seed, 1]))
     drawn = tf.concat([draw.items for draw in draws], axis=0)
     positive = tf.constant([POSITIVE])
     table = tf.constant(TABLE, tf.float32)
+    own = certain = None
+    if name == "impressions":
+        source = Impressions(len(SKIPPED))
+        draw = source.sample(shown(1, seed), tf.constant([seed, 2]))
+        expected = source.log_expected_count(draw.items, draw)
+        own, certain = OwnCandidates(tf.gather(table, draw.items), draw.valid, expected, weight), draw.items
     candidates = Candidates(
         vectors=tf.gather(table, drawn),
         valid=tf.concat([draw.valid for draw in draws], axis=0),
         log_expected=mixture.log_expected_count(drawn, draws),
         log_expected_positive=mixture.log_expected_count(positive, draws),
-        exclusions=Exclusions(positive, drawn),
+        exclusions=Exclusions(positive, drawn, certain=certain),
+        own=own,
     )
     query = tf.constant(QUERY[None], tf.float32)
     with tf.GradientTape() as tape:
@@ -79,12 +110,27 @@ def bias(name: str, target: np.ndarray, **options: object) -> float:
     return float(np.linalg.norm(np.mean(gradients, axis=0) - target) / np.linalg.norm(FULL))
 
 
-@pytest.mark.parametrize("name", ["in_batch", "uniform", "popularity", "popularity^0.5", "mixture"])
+SAMPLERS = ["in_batch", "uniform", "popularity", "popularity^0.5", "mixture", "mined", "cross_batch", "impressions"]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_the_sampled_gradient_converges_to_the_full_softmax(name: str) -> None:
     few, many, most = (errors(name, size, FULL) for size in (128, 2048, 32768))
     # The error of a mean over n draws falls as 1 / sqrt(n): by 4 from one size to the next.
     assert few > 2.0 * many > 4.0 * most
     assert most < 0.05 * np.linalg.norm(FULL)
+
+
+def test_weighted_skips_converge_to_the_softmax_that_counts_them_so_often() -> None:
+    target = softmax_gradient(np.where(np.isin(np.arange(ITEMS), SKIPPED), 4.0, 1.0))
+    gradients = [sampled_gradient("impressions", 32768, seed, weight=4.0) for seed in range(6)]
+    off = [np.linalg.norm(np.mean(gradients, axis=0) - point) / np.linalg.norm(FULL) for point in (target, FULL)]
+    assert off[0] < 0.02
+    assert off[1] > 0.1
+
+
+def test_with_the_mined_source_uncorrected_it_converges_elsewhere() -> None:
+    assert bias("mined", FULL, correction="none") > 0.1
 
 
 @pytest.mark.parametrize("name", ["in_batch", "popularity"])

@@ -120,7 +120,7 @@ def test_gradient_equals_central_differences(loss: str, form: str, transcription
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         value = task(inputs[0], inputs[1], candidates_of(inputs[2]), floats(WEIGHTS))
-    gradients = tape.gradient(value, inputs)
+    gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(value, inputs)]
 
     def mean_loss(arrays: list[np.ndarray]) -> float:
         return float((transcription(*arrays, form) * WEIGHTS).sum() / WEIGHTS.sum())
