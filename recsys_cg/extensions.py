@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from recsys_cg.errors import ConfigError
@@ -65,13 +65,15 @@ def load_extension(name: str, *, key: str, methods: Sequence[str] = ()) -> Any:
     return part
 
 
-def call_extension(part: Any, name: str, *, key: str, **arguments: Any) -> Any:
-    """Call ``part`` with ``arguments``, where a refusal is the configuration's fault.
+def call_extension(
+    part: Callable[..., Any], name: str, options: Mapping[str, Any], *given: Any, key: str, **named: Any
+) -> Any:
+    """Return ``part(*given, **named, **options)``, where a refusal is the configuration's fault.
 
     Raises:
-        ConfigError: it does not take these arguments, or refuses their values.
+        ConfigError: it does not take these options, or refuses their values.
     """
     try:
-        return part(**arguments)
+        return part(*given, **named, **options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{key} = {name!r} refuses its options: {error}") from error

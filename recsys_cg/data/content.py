@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -169,7 +169,7 @@ def _load_encoder(kind: str, name: str) -> type[FeatureEncoder]:
 
 def _fit_outside(config: FeatureConfig, known: pa.ChunkedArray) -> dict[str, Any]:
     fit = _load_encoder(config.kind, config.name).fit
-    encoder = call_extension(partial(fit, known), config.kind, key=f"items.features.{config.name}", **config.options)
+    encoder = call_extension(fit, config.kind, config.options, known, key=f"items.features.{config.name}")
     return {"dim": int(encoder.dim), "state": dict(encoder.to_json())}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -77,8 +76,9 @@ def build_outside(
     backend = _load(config.kind)
     (directory / OWN).mkdir()
     started = time.process_time()
-    build = partial(backend.build, vectors, directory / OWN, queries=queries, k=config.k, seed=seed)
-    why = str(call_extension(build, config.kind, key="index.options", **config.options))
+    given: dict[str, Any] = {"queries": queries, "k": config.k, "seed": seed}
+    place = (vectors, directory / OWN)
+    why = str(call_extension(backend.build, config.kind, config.options, *place, key="index.kind", **given))
     seconds = time.process_time() - started
     retriever = backend.open(directory / OWN, vectors, threads=1)
     if (retriever.size, retriever.dim) != vectors.shape:
