@@ -169,7 +169,7 @@ def _load_loss(config: ModelConfig) -> Any:
     values = call_extension(loss, config.loss, config.loss_options, *tried, key="model.loss")
     if tuple(values.shape) != (2,) or not np.isfinite(values.numpy()).all():
         raise ConfigError(
-            f"model.loss = {config.loss!r} must give a finite float32 [queries], also where all candidates are excluded; "
+            f"model.loss = {config.loss!r} must give finite float32 [queries], also where every candidate is excluded; "
             f"for 2 queries it gave {values.numpy().tolist()}"
         )
     return partial(loss, **config.loss_options)
