@@ -69,13 +69,19 @@ def read_duplicates(report: Mapping[str, Any]) -> DuplicatesView | None:
     searched, least = number(found.get("searched")), number(found.get("least_similarity"))
     if items is None or groups is None:
         return None
-    of = f" of {words.count(searched)} looked at" if searched is not None else ""
-    bound = f", similarity at least {words.quantity(least)}" if least is not None else ""
-    text = f"{words.count(items)} items{of} all but coincide with another one{bound}, in {words.count(groups)} groups."
-    if not items:
-        text = f"No two items{of} all but coincide{bound}."
+    among = f" Looked at: {words.count(searched)} items." if searched is not None else ""
+    bound = f" of at least {words.quantity(least)}" if least is not None else ""
+    text = f"No two items have a similarity{bound}.{among}"
+    if items:
+        text = (
+            f"{words.count(items)} items have a similarity{bound} with another one; they form {_groups(groups)}.{among}"
+        )
     shown = [group for group in found.get("examples") or () if isinstance(group, Mapping)][:_GROUPS]
     return DuplicatesView(text, tuple(_group(group) for group in shown))
+
+
+def _groups(count: float) -> str:
+    return "one group" if count == 1 else f"{words.count(count)} groups"
 
 
 def _group(group: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:

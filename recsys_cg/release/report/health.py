@@ -225,5 +225,6 @@ def _describe_negatives(source: Mapping[str, Any]) -> str:
     kind = str(source.get("kind", "")).replace("_", "-")
     text = f"{kind}: {words.count(number(source.get('count')))} candidates a step"
     if source.get("kind") == "popularity" and number(source.get("alpha")) is not None:
-        text += f", q\u00a0∝\u00a0count^{words.quantity(source['alpha'])}"
+        power = "" if source["alpha"] == 1 else f"^{words.quantity(source['alpha'])}"
+        text += f", q\u00a0∝\u00a0count{power}"
     return text

@@ -30,7 +30,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     verdict = read_verdict(report)
     yield f"## {_escape(verdict.title)}"
     yield ""
-    yield f"Release {_escape(report.get('release', 'unnamed'))}. {_escape(verdict.summary)}"
+    found = " ".join((*verdict.refusals, verdict.summary))
+    yield f"Release {_escape(report.get('release', 'unnamed'))}. {_escape(found)}"
     if verdict.reason:
         yield ""
         yield f"Published all the same because: {_escape(verdict.reason)}"

@@ -22,7 +22,7 @@ __all__ = ["Figure", "GateRow", "Verdict", "read_verdict"]
 
 PREVIOUS = "previous_release"
 _REASONS = 2
-"""Reasons of failed gates that the summary repeats."""
+"""Reasons of failed gates that the head repeats."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Verdict:
     Attributes:
         state: ``"published"``, ``"forced"``, ``"refused"`` or ``"unjudged"``.
         title: the verdict in a few words.
-        summary: a few sentences: why it was refused, if it was, and what was found.
+        refusals: why it was refused, if it was: the reasons of the first failed gates.
+        summary: a few sentences: what was found.
         reason: why it was published although a gate failed, or empty.
         gates: failed ones first.
         figures: headline figures that the report holds.
@@ -60,6 +61,7 @@ class Verdict:
 
     state: str
     title: str
+    refusals: tuple[str, ...]
     summary: str
     reason: str
     gates: tuple[GateRow, ...]
@@ -75,7 +77,8 @@ def read_verdict(report: Mapping[str, Any]) -> Verdict:
     return Verdict(
         state=state,
         title=title,
-        summary=" ".join([*(row.why for row in failed[:_REASONS] if state == "refused"), _summarise(report)]),
+        refusals=tuple(row.why for row in failed[:_REASONS] if state == "refused"),
+        summary=_summarise(report),
         reason=str(section(report, "forced").get("reason", "")),
         gates=tuple(rows),
         figures=tuple(_figures(report)),
