@@ -37,6 +37,7 @@ __all__ = [
     "MANIFEST",
     "Manifest",
     "digest_json",
+    "find_leftovers",
     "lock_workdir",
     "read_manifest",
     "remove_leftovers",
@@ -292,12 +293,16 @@ def write_stage(
         seal(temporary, kind=kind, key=key, inputs=inputs, config=config, info=info, seconds=seconds, seed=seed)
 
 
+def find_leftovers(parent: Path) -> list[Path]:
+    """Return what writers that were killed, or still write, have directly below ``parent``."""
+    return sorted(parent.glob(f"{_TEMPORARY}*")) if parent.is_dir() else []
+
+
 def remove_leftovers(parent: Path) -> list[Path]:
     """Remove what killed writers left directly below ``parent``; return the paths removed."""
-    removed = []
-    for path in sorted(parent.glob(f"{_TEMPORARY}*")) if parent.is_dir() else []:
+    removed = find_leftovers(parent)
+    for path in removed:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-        removed.append(path)
     return removed
 
 

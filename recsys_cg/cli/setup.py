@@ -74,20 +74,23 @@ def world(
 
 def doctor(
     store: Annotated[str | None, typer.Option("--store", help="Look through a release store, too.")] = None,
-    mend: Annotated[bool, typer.Option("--mend", help="Mend what can be mended in the store.")] = False,
+    workdir: Annotated[Path | None, typer.Option("--workdir", "-w", help="Look through its stages, too.")] = None,
+    mend: Annotated[bool, typer.Option("--mend", help="Mend what can be mended in the store and the workdir.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say what this machine can do, what would fail, and the one-line mend. Exit code 1 when something would.
 
-    With a store: leftovers of killed writers, damaged releases, a CURRENT that points nowhere.
+    With a store: leftovers of killed writers, damaged releases, a CURRENT that points nowhere. With a workdir: stages
+    that a killed run left half written.
 
     Example: `recsys-cg doctor --store work/store`
     """
-    from recsys_cg.workflow.doctor import examine, examine_store
+    from recsys_cg.workflow.doctor import examine, examine_store, examine_workdir
 
-    if mend and store is None:
-        raise ConfigError("--mend needs --store: packages are mended by the commands that doctor prints")
+    if mend and store is None and workdir is None:
+        raise ConfigError("--mend needs --store or --workdir: packages are mended by the commands that doctor prints")
     checks = examine() + (examine_store(store, mend=mend) if store is not None else [])
+    checks += examine_workdir(workdir, mend=mend) if workdir is not None else []
     failed = [check for check in checks if check.state == "fails"]
     lines = [f"{check.state:<6}  {check.name:<26}  {check.detail}" for check in checks]
     lines += [f"mend    {check.name}: {check.mend}" for check in checks if check.mend]

@@ -11,7 +11,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["Check", "examine", "examine_store"]
+from recsys_cg.errors import WorkdirBusyError
+
+__all__ = ["Check", "examine", "examine_store", "examine_workdir"]
 
 SCANN_TENSORFLOW = "2.20"
 """The TensorFlow minor version that ScaNN 1.4.2 is compiled against."""
@@ -87,6 +89,34 @@ def examine_store(store: str, *, mend: bool = False) -> list[Check]:
         )
         for one in found
     ]
+
+
+def examine_workdir(workdir: Path, *, mend: bool = False) -> list[Check]:
+    """Look for stages that a killed run left half written; the next run that builds such a stage removes them, too.
+
+    Args:
+        workdir: of a project.
+        mend: remove them.
+    """
+    from recsys_cg.artifacts import find_leftovers, lock_workdir, remove_leftovers
+
+    if not workdir.is_dir():
+        return [Check("workdir", "fails", f"{workdir}: no such directory", "give the --workdir of a project")]
+    folders = [folder for folder in sorted(workdir.iterdir()) if folder.is_dir()]
+    found = [path for folder in folders for path in find_leftovers(folder)]
+    if not found:
+        return [Check("workdir", "ok", str(workdir))]
+    try:
+        with lock_workdir(workdir):
+            for folder in folders if mend else ():
+                remove_leftovers(folder)
+    except WorkdirBusyError as error:
+        return [Check("workdir", "ok", f"{len(found)} unfinished, being written: {error}")]
+    detail = "left half written by a run that was killed"
+    if mend:
+        return [Check("workdir", "ok", f"{path}: {detail}; removed") for path in found]
+    command = f"recsys-cg doctor --workdir {workdir} --mend"
+    return [Check("workdir", "absent", f"{path}: {detail}", command) for path in found]
 
 
 def _installed_version(package: str) -> str | None:

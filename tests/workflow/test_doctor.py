@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from recsys_cg.workflow.doctor import Check, examine, examine_store
+from recsys_cg.artifacts import lock_workdir
+from recsys_cg.workflow.doctor import Check, examine, examine_store, examine_workdir
 
 GOOD = {
     "tensorflow": "2.20.0",
@@ -82,3 +83,31 @@ def test_nothing_installed_is_absent_with_the_extra_that_brings_it() -> None:
 def test_a_store_that_is_not_there_is_not_called_whole(tmp_path: Path) -> None:
     (check,) = examine_store(str(tmp_path / "store"))
     assert (check.state, check.detail) == ("fails", f"{tmp_path / 'store'}: no such directory")
+
+
+def test_what_a_killed_run_left_of_a_stage_is_named_and_removed_on_demand(tmp_path: Path) -> None:
+    (missing,) = examine_workdir(tmp_path / "none")
+    assert (missing.state, missing.detail) == ("fails", f"{tmp_path / 'none'}: no such directory")
+    whole, half = tmp_path / "dataset" / "0a", tmp_path / "encoder" / ".partial-0b-99"
+    whole.mkdir(parents=True)
+    assert examine_workdir(tmp_path) == [Check("workdir", "ok", str(tmp_path))]
+    half.mkdir(parents=True)
+    (half / "x").touch()
+    (named,) = examine_workdir(tmp_path)
+    assert (named.state, named.detail) == ("absent", f"{half}: left half written by a run that was killed")
+    assert named.mend == f"recsys-cg doctor --workdir {tmp_path} --mend"
+    assert half.exists()
+    (mended,) = examine_workdir(tmp_path, mend=True)
+    assert (mended.state, mended.mend) == ("ok", "")
+    assert whole.exists()
+    assert not half.exists()
+
+
+def test_a_stage_that_is_being_written_is_no_leftover(tmp_path: Path) -> None:
+    half = tmp_path / "dataset" / ".partial-0a-1"
+    half.mkdir(parents=True)
+    with lock_workdir(tmp_path):
+        (check,) = examine_workdir(tmp_path, mend=True)
+    assert check.state == "ok"
+    assert "being written" in check.detail
+    assert half.exists()
