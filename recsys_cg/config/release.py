@@ -80,6 +80,10 @@ class ServingConfig(Section):
     token_env: str | None = Field(None, description="environment variable that holds the bearer token")
     reload_seconds: float = Field(2.0, gt=0.0, description="how often CURRENT is looked at")
     histories: bool = Field(True, description="carry user histories inside the release")
+    live_histories: str | None = Field(
+        None, min_length=1, description="Redis that holds fresher ones: redis://host:6379/0 (extra redis)"
+    )
+    live_histories_timeout_ms: Positive = Field(20, description="then the release's histories are used")
 
 
 class StoreConfig(Section):

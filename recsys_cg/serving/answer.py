@@ -13,7 +13,7 @@ from recsys_cg.serving.inputs import HistoryEntry
 
 __all__ = ["Answer", "Candidate", "Fallback", "Reason", "Request", "check_ids", "check_k"]
 
-Fallback = Literal["empty_history", "unknown_user", "unknown_items"]
+Fallback = Literal["empty_history", "unknown_user", "unknown_items", "histories_unavailable"]
 
 
 class Candidate(NamedTuple):

@@ -13,6 +13,7 @@ from recsys_cg.config import ServingConfig
 from recsys_cg.errors import EnvironmentMismatchError
 from recsys_cg.serving.batching import Batcher
 from recsys_cg.serving.follower import Follower
+from recsys_cg.serving.live import LiveHistories, RedisHistories
 from recsys_cg.serving.metrics import Metrics
 from recsys_cg.serving.requests import RequestModels
 
@@ -46,7 +47,8 @@ def create_app(store: str | Path, config: ServingConfig, token: str | None = Non
         config: limits and how often CURRENT is looked at.
         token: bearer token that ``/v1/*`` and ``/metrics`` ask for; None for none.
     """
-    metrics, follower = Metrics(), Follower(store)
+    metrics = Metrics()
+    follower = Follower(store, live=_open_live(config, metrics))
     batcher = Batcher(
         lambda: follower.lookup,
         most=_MICRO_BATCH,
@@ -76,6 +78,17 @@ def create_app(store: str | Path, config: ServingConfig, token: str | None = Non
         is_full=lambda path: path in posted and batcher.is_full,
     )
     return app
+
+
+def _open_live(config: ServingConfig, metrics: Metrics) -> LiveHistories | None:
+    if config.live_histories is None:
+        return None
+    return RedisHistories(
+        config.live_histories,
+        timeout_s=config.live_histories_timeout_ms / 1000,
+        most=config.max_history,
+        observe=lambda outcome, count: metrics.histories.labels(outcome).inc(count),
+    )
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 from recsys_cg.errors import StoreError
 from recsys_cg.release.store import Store
 from recsys_cg.serving.answer import Request
+from recsys_cg.serving.live import LiveHistories
 from recsys_cg.serving.lookup import CandidateLookup, is_release
 
 __all__ = ["Follower", "Refusal"]
@@ -48,10 +49,14 @@ class Follower:
     Args:
         path: a store, or a release directory, which then is the only one ever served.
         clock: monotonic seconds; tests pass their own.
+        live: fresh histories, handed to every lookup.
     """
 
-    def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, path: str | Path, *, clock: Callable[[], float] = time.monotonic, live: LiveHistories | None = None
+    ) -> None:
         self._path = path
+        self._live = live
         self._clock = clock
         self._lock = threading.Lock()
         self.lookup: CandidateLookup | None = None
@@ -90,7 +95,7 @@ class Follower:
         started = time.perf_counter()
         try:
             is_alone = name == str(self._path)
-            lookup = CandidateLookup.open(name if is_alone else Store(self._path).path_of(name))
+            lookup = CandidateLookup.open(name if is_alone else Store(self._path).path_of(name), live=self._live)
             if not is_alone and lookup.release.name != name:
                 raise StoreError(f"{lookup.release.path} holds release {lookup.release.name}, not {name}")
             _warm(lookup)

@@ -16,12 +16,15 @@ from recsys_cg.errors import SearchError, StoreError
 from recsys_cg.release.store import Store
 from recsys_cg.serving.answer import Answer, Candidate, Reason, Request, check_ids, check_k
 from recsys_cg.serving.inputs import HistoryEntry, history_inputs, parse_time
-from recsys_cg.serving.planning import NO_HISTORY, Plan, make_plan, now_us
+from recsys_cg.serving.live import LiveHistories
+from recsys_cg.serving.planning import NO_HISTORY, Plan, make_plans, now_us
 from recsys_cg.serving.release import Release
 
 __all__ = ["CandidateLookup", "is_release", "resolve_release"]
 
 _FEW_UNAVAILABLE = 256
+_NOTHING = np.zeros(0, np.int32)
+_Found = tuple[NDArray[np.int32], NDArray[np.float32] | None]
 # A NamedTuple's own constructor is Python code: over 100 candidates it costs more than finding them.
 _make_candidate: Callable[[tuple[str, str | None, float | None, str]], Candidate] = partial(tuple.__new__, Candidate)
 
@@ -56,13 +59,17 @@ class CandidateLookup:
 
     Args:
         release: an open release.
+        live: where histories of users are read that are fresher than those of the release; None: nowhere.
     """
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: Release, live: LiveHistories | None = None) -> None:
         self.release = release
+        self._live = live
 
     @classmethod
-    def open(cls, path: str | Path, *, verify_files: bool = True, interpreters: int = 8) -> Self:
+    def open(
+        cls, path: str | Path, *, verify_files: bool = True, interpreters: int = 8, live: LiveHistories | None = None
+    ) -> Self:
         """Open the release that ``path`` holds, or the one that CURRENT names when ``path`` is a store.
 
         The lookup stays with that release. `recsys_cg.serving.follower.Follower` follows a store as it changes.
@@ -71,13 +78,14 @@ class CandidateLookup:
             path: a release directory or a store directory.
             verify_files: compare every file with its digest first; see `Release.open`.
             interpreters: lookups that may encode at once.
+            live: fresher histories than those of the release, e.g. `recsys_cg.serving.live.RedisHistories`.
 
         Raises:
             StoreError: a store in which nothing is published, or no directory at all.
             ReleaseNotFoundError: CURRENT names a release that is not there.
             ArtifactError, MetricMismatchError: the release cannot be trusted; see `Release.open`.
         """
-        return cls(Release.open(resolve_release(path), verify_files=verify_files, interpreters=interpreters))
+        return cls(Release.open(resolve_release(path), verify_files=verify_files, interpreters=interpreters), live)
 
     def candidates(
         self,
@@ -97,7 +105,8 @@ class CandidateLookup:
             history: what the user did, oldest first: item ids, or mappings ``{"item": id, "time": seconds or RFC
                 3339, "event": name}``; see `recsys_cg.serving.inputs.read_history`. The freshest thing there is: it
                 is used even when ``user_id`` is given. Items that the release does not know are left out and counted.
-            user_id: whose stored history is used when ``history`` is None, and whose stored items count as seen.
+            user_id: whose live or else stored history is used when ``history`` is None, and whose items of both count
+                as seen.
             k: candidates wanted, at least 1.
             exclude: items never answered; unknown ids do nothing.
             allow: the only items that may be answered; None for all. Unknown ids do nothing.
@@ -132,17 +141,22 @@ class CandidateLookup:
         Raises:
             SearchError: as `candidates`; then none is answered.
         """
-        plans = [make_plan(self.release, request) for request in requests]
-        answers: list[Answer | None] = [None] * len(plans)
+        if not requests:
+            return []
+        plans = make_plans(self.release, requests, self._live)
+        found: list[_Found] = [(_NOTHING, None)] * len(plans)
         encoded = [place for place, plan in enumerate(plans) if plan.fallback is None]
         if encoded:
             queries = self._encode([plans[place] for place in encoded])
             for places in _group([plans[place] for place in encoded]):
                 members = [encoded[place] for place in places]
-                found = self._search(queries[places], [plans[place] for place in members])
-                for place, (rows, scores) in zip(members, found, strict=True):
-                    answers[place] = self._answer(plans[place], rows, scores)
-        return [answer or self._popular(plan) for answer, plan in zip(answers, plans, strict=True)]
+                lists = self._search(queries[places], [plans[place] for place in members])
+                for place, one in zip(members, lists, strict=True):
+                    found[place] = one
+        for place, plan in enumerate(plans):
+            if plan.fallback is not None:
+                found[place] = self._popular(plan), None
+        return self._answers(plans, found)
 
     def similar(self, item_id: str, k: int = 100, *, at: float | str | datetime | None = None) -> Answer:
         """Return the ``k`` items nearest to an item, itself left out, available ones only.
@@ -169,10 +183,11 @@ class CandidateLookup:
     def _encode(self, plans: Sequence[Plan]) -> NDArray[np.float32]:
         release = self.release
         histories = [plan.history for plan in plans]
+        alone = histories[0] if len(plans) == 1 else None
         tensors = history_inputs(
-            np.concatenate([history.rows for history in histories]),
-            np.concatenate([history.times_us for history in histories]),
-            np.concatenate([history.events for history in histories]),
+            alone.rows if alone else np.concatenate([history.rows for history in histories]),
+            alone.times_us if alone else np.concatenate([history.times_us for history in histories]),
+            alone.events if alone else np.concatenate([history.events for history in histories]),
             np.array([len(history.rows) for history in histories]),
             np.array([plan.at_us for plan in plans]),
             vectors=release.history_vectors,
@@ -180,9 +195,7 @@ class CandidateLookup:
         )
         return release.encoder.encode(**tensors)
 
-    def _search(
-        self, queries: NDArray[np.float32], plans: Sequence[Plan]
-    ) -> list[tuple[NDArray[np.int32], NDArray[np.float32]]]:
+    def _search(self, queries: NDArray[np.float32], plans: Sequence[Plan]) -> list[_Found]:
         """Search plans of one allow-list and one availability; return rows and scores of each."""
         allow, available = plans[0].allow, plans[0].available
         exclude = [plan.exclude for plan in plans]
@@ -199,6 +212,8 @@ class CandidateLookup:
         result = self.release.retriever.search(
             queries, k, exclude=exclude if any(map(len, exclude)) else None, allow=eligible
         )
+        if len(plans) == 1:
+            return [(result.rows[0, : result.found[0]], result.scores[0, : result.found[0]])]
         counts = [min(int(found), plan.k) for found, plan in zip(result.found, plans, strict=True)]
         return [
             (rows[:count], scores[:count])
@@ -206,24 +221,37 @@ class CandidateLookup:
         ]
 
     def _answer(self, plan: Plan, rows: NDArray[np.int32], scores: NDArray[np.float32] | None) -> Answer:
-        release = self.release
-        values: list[float] | list[None] = [None] * len(rows) if scores is None else scores.tolist()
-        names, titles, buckets = release.describe(rows)
-        return Answer(
-            release=release.name,
-            candidates=tuple(map(_make_candidate, zip(names, titles, values, buckets, strict=True))),
-            fallback=plan.fallback,
-            shortfall=plan.k - len(rows),
-            unknown=plan.history.unknown,
-            unknown_events=plan.history.unknown_events,
-            because=self._reasons(plan, rows) if plan.explain and plan.fallback is None else (),
-        )
+        return self._answers([plan], [(rows, scores)])[0]
 
-    def _popular(self, plan: Plan) -> Answer:
-        rows = self.release.popularity.top(
+    def _answers(self, plans: Sequence[Plan], found: Sequence[_Found]) -> list[Answer]:
+        """Return the answers; ids, titles and buckets of all of them are looked up together."""
+        release = self.release
+        parts = [rows for rows, _ in found]
+        names, titles, buckets = release.describe(np.concatenate(parts) if len(parts) != 1 else parts[0])
+        values: list[float | None] = []
+        for rows, scores in found:
+            values += [None] * len(rows) if scores is None else scores.tolist()
+        candidates = tuple(map(_make_candidate, zip(names, titles, values, buckets, strict=True)))
+        answers, start = [], 0
+        for plan, rows in zip(plans, parts, strict=True):
+            answers.append(
+                Answer(
+                    release=release.name,
+                    candidates=candidates if len(rows) == len(candidates) else candidates[start : start + len(rows)],
+                    fallback=plan.fallback,
+                    shortfall=plan.k - len(rows),
+                    unknown=plan.history.unknown,
+                    unknown_events=plan.history.unknown_events,
+                    because=self._reasons(plan, rows) if plan.explain and plan.fallback is None else (),
+                )
+            )
+            start += len(rows)
+        return answers
+
+    def _popular(self, plan: Plan) -> NDArray[np.int32]:
+        return self.release.popularity.top(
             min(plan.k, len(self.release)), exclude=plan.exclude, available=plan.available, allow=plan.allow
         )
-        return self._answer(plan, rows, None)
 
     def _reasons(self, plan: Plan, rows: NDArray[np.int32]) -> tuple[tuple[Reason, ...], ...]:
         release = self.release

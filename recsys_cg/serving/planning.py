@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from recsys_cg.errors import SearchError
 from recsys_cg.serving.answer import Fallback, Request, check_ids, check_k
 from recsys_cg.serving.inputs import History, names_of, parse_time, read_history
+from recsys_cg.serving.live import LiveHistories, LiveHistory
 from recsys_cg.serving.release import Release
 
 __all__ = ["NO_HISTORY", "Plan", "make_plan", "make_plans", "now_us"]
@@ -51,17 +52,33 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def make_plans(release: Release, requests: Sequence[Request]) -> list[Plan]:
-    """Return the plans of ``requests``; their histories' ids are looked up in one call. Raises as `make_plan`."""
+def make_plans(release: Release, requests: Sequence[Request], live: LiveHistories | None = None) -> list[Plan]:
+    """Return the plans of ``requests``; their users are read from ``live``, and their ids looked up, in one call.
+
+    Raises:
+        SearchError: as `make_plan`.
+    """
+    fresh = _read_live(requests, live)
     if len(requests) == 1:
-        return [make_plan(release, requests[0])]
+        return [make_plan(release, requests[0], live=fresh[0])]
     names = [_names(request.history) for request in requests]
     found = release.ids.rows(list(chain.from_iterable(names)))
     ends = np.cumsum([len(part) for part in names])
     rows = np.split(found, ends[:-1]) if len(ends) else []
     return [
-        make_plan(release, request, part if len(part) else None) for request, part in zip(requests, rows, strict=True)
+        make_plan(release, request, part if len(part) else None, one)
+        for request, part, one in zip(requests, rows, fresh, strict=True)
     ]
+
+
+def _read_live(requests: Sequence[Request], live: LiveHistories | None) -> list[LiveHistory | None]:
+    """Return what ``live`` holds of the users of ``requests``; None where no user is named."""
+    found: list[LiveHistory | None] = [None] * len(requests)
+    places = [place for place, request in enumerate(requests) if isinstance(request.user_id, str)]
+    if live is not None and places:
+        for place, one in zip(places, live.get_many([str(requests[place].user_id) for place in places]), strict=True):
+            found[place] = one
+    return found
 
 
 def _names(history: object) -> list[str]:
@@ -69,13 +86,16 @@ def _names(history: object) -> list[str]:
     return (names_of(history) if is_list else None) or []  # type: ignore[arg-type]  # other lists are looked up alone
 
 
-def make_plan(release: Release, request: Request, rows: NDArray[np.int32] | None = None) -> Plan:
+def make_plan(
+    release: Release, request: Request, rows: NDArray[np.int32] | None = None, live: LiveHistory | None = None
+) -> Plan:
     """Return the plan of ``request``.
 
     Args:
         release: whose rows the plan is in.
         request: what is asked.
         rows: of the items of the request's history, when they are known already.
+        live: what a source of fresh histories holds of the user, when it was asked.
 
     Raises:
         SearchError: a field has the wrong type or an impossible value; the message names it.
@@ -84,7 +104,7 @@ def make_plan(release: Release, request: Request, rows: NDArray[np.int32] | None
     if isinstance(request.explain, bool) or not isinstance(request.explain, int) or request.explain < 0:
         raise SearchError(f"explain = {request.explain!r} is not a number of items")
     at_us = now_us() if request.at is None else parse_time(request.at)
-    history, seen, reason = _find_history(release, request, at_us, rows)
+    history, seen, reason = _find_history(release, request, at_us, rows, live)
     hidden = [release.ids.rows(check_ids("exclude", request.exclude))] if len(request.exclude) else []
     if request.deny_seen:
         hidden += [seen] if request.history is None else [history.rows, seen]
@@ -116,18 +136,29 @@ def _distinct(parts: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
 
 
 def _find_history(
-    release: Release, request: Request, at_us: int, rows: NDArray[np.int32] | None
+    release: Release, request: Request, at_us: int, rows: NDArray[np.int32] | None, live: LiveHistory | None
 ) -> tuple[History, NDArray[np.int32], Fallback]:
-    """Return the history, what is stored as seen, and why there is nothing to encode should that be so."""
+    """Return the history, what counts as seen, and why there is nothing to encode should that be so.
+
+    A history in the request is the freshest; then comes what ``live`` holds, then what the release carries.
+    """
     stored = None
     if request.user_id is not None:
         if not isinstance(request.user_id, str):
             raise SearchError(f"user_id is text, not {type(request.user_id).__name__}")
         stored = release.histories.get(request.user_id) if release.histories is not None else None
     seen = _NONE if stored is None else stored.seen
+    fresh = None
+    if live is not None and live.entries:
+        fresh = read_history(live.entries, release.ids, release.events, at_us)
+        seen = np.concatenate([seen, fresh.rows])
     if request.history is not None:
         history = read_history(request.history, release.ids, release.events, at_us, rows)
         return history, seen, "unknown_items" if history.unknown else "empty_history"
+    if fresh is not None:
+        return fresh, seen, "unknown_items"
     if stored is not None:
         return stored.history, seen, "empty_history"
+    if live is not None and not live.is_available:
+        return NO_HISTORY, seen, "histories_unavailable"
     return NO_HISTORY, seen, "empty_history" if request.user_id is None else "unknown_user"

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from recsys_cg.errors import MetricMismatchError, RecsysError, SearchError
 from recsys_cg.serving.batching import DeadlineError, NotReadyError, OverloadedError
-from recsys_cg.serving.gatehouse import error_body
+from recsys_cg.serving.gatehouse import OVERLOADED, error_body
 from recsys_cg.serving.metrics import Metrics
 
 __all__ = ["NoSuchItemError", "add_handlers"]
@@ -21,7 +21,7 @@ _logger = logging.getLogger(__name__)
 _RETRY_AFTER = {"Retry-After": "1"}
 _CODES = {404: "not_found", 405: "method_not_allowed", 408: "timeout", 413: "too_large"}
 _BUSY: Mapping[type[Exception], tuple[str, str]] = {
-    OverloadedError: ("overloaded", "as many lookups wait as may; try again"),
+    OverloadedError: ("overloaded", OVERLOADED),
     DeadlineError: ("deadline", "the lookup waited longer than it may; try again"),
     NotReadyError: ("not_ready", "no release is loaded yet; try again"),
 }

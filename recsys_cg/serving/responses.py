@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import to_json
 
 from recsys_cg.serving.answer import Answer, Fallback
 
@@ -150,7 +150,7 @@ def _elapsed_ms(started: float) -> float:
 
 def render_single(started: float) -> Callable[[Sequence[Answer]], bytes]:
     """Return what writes a ``CandidatesAnswer``; ``started`` is the `time.perf_counter` of the request's arrival."""
-    return lambda answers: to_json(_fields(answers[0], _elapsed_ms(started)))
+    return lambda answers: orjson.dumps(_fields(answers[0], _elapsed_ms(started)))
 
 
 def render_batch(started: float) -> Callable[[Sequence[Answer]], bytes]:
@@ -159,6 +159,6 @@ def render_batch(started: float) -> Callable[[Sequence[Answer]], bytes]:
     def render(answers: Sequence[Answer]) -> bytes:
         took_ms = _elapsed_ms(started)
         entries = [_fields(answer, took_ms) for answer in answers]
-        return to_json({"release": answers[0].release, "answers": entries, "took_ms": took_ms})
+        return orjson.dumps({"release": answers[0].release, "answers": entries, "took_ms": took_ms})
 
     return render
