@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,7 +60,15 @@ def lookup(
 
 
 def similar(
-    item: Annotated[str, typer.Argument(help="Item whose neighbours are wanted.")],
+    item: Annotated[str | None, typer.Argument(help="Item whose neighbours are wanted.")] = None,
+    content: Annotated[
+        Path | None,
+        typer.Option(
+            "--content",
+            help="Instead of ITEM: its catalogue row, a JSON object; - is standard input.",
+            metavar="FILE",
+        ),
+    ] = None,
     k: KOption = 10,
     store: StoreOption = None,
     release: ReleaseOption = None,
@@ -67,12 +77,41 @@ def similar(
     overrides: SetOption = [],  # noqa: B006
     as_json: JsonOption = False,
 ) -> None:
-    """List the items nearest to an item, through the same index.
+    """List the items nearest to an item, through the same index; or to one that is in no index yet, by its content.
 
-    Example: `recsys-cg similar --store work/store 50 -k 5`
+    Example: `recsys-cg similar --store work/store 50 -k 5`, or
+    `echo '{"title": "Toy Story 3", "genres": "Animation"}' | recsys-cg similar --store work/store --content -`
+    """
+    if (item is None) == (content is None):
+        raise ConfigError("give an item or --content FILE: one of the two")
+    row = _read_content(content) if content is not None else {}
+    source = str(release) if release is not None else store_path(store, config, workdir, overrides)
+    opened = _open(source)
+    answer = opened.similar_content(row, k=k) if item is None else opened.similar(item, k=k)
+    print_result(_answer_result(answer), as_json=as_json, text=_answer_text(answer))
+
+
+def complementary(
+    item: Annotated[str, typer.Argument(help="Item that others are to go with.")],
+    k: KOption = 10,
+    event: Annotated[
+        str | None, typer.Option("--event", help="What the user did with it; default: the release's first event.")
+    ] = None,
+    store: StoreOption = None,
+    release: ReleaseOption = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    workdir: WorkdirOption = DEFAULT_WORKDIR,
+    overrides: SetOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
+    """List the items that go with an item: what the query tower expects of a user who just met it.
+
+    Where `similar` gives what resembles the item, this gives what users meet after it.
+
+    Example: `recsys-cg complementary --store work/store 50 -k 5`
     """
     source = str(release) if release is not None else store_path(store, config, workdir, overrides)
-    answer = _open(source).similar(item, k=k)
+    answer = _open(source).complementary(item, k=k, event=event)
     print_result(_answer_result(answer), as_json=as_json, text=_answer_text(answer))
 
 
@@ -100,6 +139,17 @@ def serve(
     changes: dict[str, Any] = {"host": host, "port": port, "live_histories": histories}
     settings = settings.model_copy(update={key: value for key, value in changes.items() if value is not None})
     run_service(source, settings, workers=workers)
+
+
+def _read_content(path: Path) -> dict[str, Any]:
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        row = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"--content {path}: not JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise ConfigError(f"--content {path}: give one JSON object, a row of the catalogue, not {type(row).__name__}")
+    return row
 
 
 def _open(source: str) -> CandidateLookup:
@@ -143,5 +193,5 @@ def _similarity(score: float | None) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (lookup, similar, serve):
+    for command in (lookup, similar, complementary, serve):
         app.command(rich_help_panel="Lookup")(command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,16 +44,15 @@ def export_query_tower(tower: QueryTower, directory: Path, *, dim: int, max_hist
 
     saved = directory / EncoderFiles.QUERY_SAVED_MODEL
     _save(tower, encode, saved)
-    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved), signature_keys=[SIGNATURE])
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    (directory / EncoderFiles.QUERY_LITERT).write_bytes(converter.convert())
+    _convert(saved, directory / EncoderFiles.QUERY_LITERT)
 
 
 def export_item_tower(tower: ItemTower, features: Sequence[ContentFeature], directory: Path) -> None:
-    """Write the item tower below ``directory`` as a SavedModel.
+    """Write the item tower below ``directory`` as a SavedModel, and what it makes of content alone as LiteRT.
 
     Inputs ``id_row`` int32 [batch], 0 for an unknown item, and ``f_<name>`` for each feature; outputs ``vector`` (unit
-    norm) and ``history_vector``, float32 [batch, dim].
+    norm) and ``history_vector``, float32 [batch, dim]. The LiteRT graph is the tower at ``id_row`` 0: it has no such
+    input and holds no table of ids, so it stays small however many items there are. Without features there is none.
     """
     inputs = [tf.TensorSpec([None], tf.int32, "id_row")]
     for feature in features:
@@ -66,6 +66,26 @@ def export_item_tower(tower: ItemTower, features: Sequence[ContentFeature], dire
         return {"vector": vector, "history_vector": history}
 
     _save(tower, encode, directory / EncoderFiles.ITEM_SAVED_MODEL)
+    if features:
+        _export_content_tower(tower, inputs[1:], directory / EncoderFiles.CONTENT_LITERT)
+
+
+def _export_content_tower(tower: ItemTower, inputs: Sequence[Any], path: Path) -> None:
+    @tf.function(input_signature=inputs)  # type: ignore[untyped-decorator, unused-ignore]
+    def encode(*content: Any) -> dict[str, Any]:
+        columns = {spec.name: array for spec, array in zip(inputs, content, strict=True)}
+        vector, _ = tower.vectors(tf.zeros(tf.shape(content[0])[:1], tf.int32), columns)
+        return {"vector": vector}
+
+    with tempfile.TemporaryDirectory(prefix="recsys-cg-content-") as scratch:
+        _save(tower, encode, Path(scratch) / "saved_model")
+        _convert(Path(scratch) / "saved_model", path)
+
+
+def _convert(saved: Path, path: Path) -> None:
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved), signature_keys=[SIGNATURE])
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    path.write_bytes(converter.convert())
 
 
 def _save(tower: Any, function: Any, path: Path) -> None:

@@ -86,6 +86,19 @@ class Client:
             self._call("GET", f"/v1/similar?{urlencode({'item_id': item_id, 'k': k}, quote_via=quote)}")
         )
 
+    def similar_content(self, content: Mapping[str, Any], k: int = 100) -> Answer:
+        """Return the items nearest to one that the release need not have, by its row of the catalogue.
+
+        Raises as `candidates`, and ServiceError 501 where the release's encoder reads no content.
+        """
+        return _read_answer(self._call("POST", "/v1/similar", {"content": dict(content), "k": k}))
+
+    def complementary(self, item_id: str, k: int = 100) -> Answer:
+        """Return the items that go with an item; raises as `similar`."""
+        return _read_answer(
+            self._call("GET", f"/v1/complementary?{urlencode({'item_id': item_id, 'k': k}, quote_via=quote)}")
+        )
+
     def release(self) -> dict[str, Any]:
         """Return what the service says of the release that serves; raises as `candidates`."""
         return self._call("GET", "/v1/release")

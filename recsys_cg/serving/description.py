@@ -23,13 +23,14 @@ __all__ = ["PATHS", "add_routes"]
 
 PATHS = frozenset(
     {"/", "/healthz", "/metrics", "/openapi.json", "/readyz", "/v1/candidates", "/v1/candidates:batch", "/v1/items"}
-    | {"/v1/release", "/v1/similar"}
+    | {"/v1/release", "/v1/similar", "/v1/complementary"}
 )
 _JSON = "application/json"
 _REF = "#/components/schemas/{model}"
 _ALWAYS = {401: "the token is missing or wrong", 500: "a defect; the log has the request id"}
 _BUSY = {503: "no release is loaded, or there is no room; see Retry-After"}
 _BODY = {400: "malformed JSON", 408: "the body took too long to arrive", 413: "the body is too large"}
+_CONTENTLESS = {501: "the release's encoder reads no content"}
 _INVALID = {422: "a value is missing, of the wrong type, or out of range"}
 
 
@@ -40,9 +41,13 @@ def add_routes(app: FastAPI, endpoints: Endpoints) -> None:
     posted, asked = _BODY | _INVALID | _BUSY, _INVALID | _BUSY
     single, many = _body(models.candidates, schemas), _body(models.batch, schemas)
     similar, items = _query(models.similar, schemas), _query(models.items, schemas)
+    content, together = _body(models.content, schemas), _query(models.complementary, schemas)
+    missing = {404: "no such item"} | asked
     _post(app, "/v1/candidates", endpoints.candidates, CandidatesAnswer, extra=single, errors=posted)
     _post(app, "/v1/candidates:batch", endpoints.candidates_batch, BatchAnswer, extra=many, errors=posted)
-    _get(app, "/v1/similar", endpoints.similar, CandidatesAnswer, extra=similar, errors={404: "no such item"} | asked)
+    _get(app, "/v1/similar", endpoints.similar, CandidatesAnswer, extra=similar, errors=missing)
+    _post(app, "/v1/similar", endpoints.similar_content, CandidatesAnswer, extra=content, errors=posted | _CONTENTLESS)
+    _get(app, "/v1/complementary", endpoints.complementary, CandidatesAnswer, extra=together, errors=missing)
     _get(app, "/v1/items", endpoints.items, ItemsAnswer, extra=items, errors=asked)
     _get(app, "/v1/release", endpoints.release, ReleaseAnswer, errors=_BUSY)
     app.add_api_route("/healthz", endpoints.healthz, responses={200: {"model": StatusAnswer}})

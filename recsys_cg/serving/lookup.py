@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from recsys_cg.artifacts import MANIFEST
 from recsys_cg.errors import SearchError, StoreError
 from recsys_cg.release.store import Store
 from recsys_cg.serving.answer import Answer, Candidate, Reason, Request, check_ids, check_k
-from recsys_cg.serving.inputs import HistoryEntry, history_inputs, parse_time
+from recsys_cg.serving.inputs import HistoryEntry, HistoryEvent, history_inputs, parse_time
 from recsys_cg.serving.live import LiveHistories
 from recsys_cg.serving.planning import NO_HISTORY, Plan, make_plans, now_us
 from recsys_cg.serving.release import Release
@@ -165,14 +165,68 @@ class CandidateLookup:
             SearchError: the release has no such item, or an argument is impossible.
         """
         length = check_k(k)
+        row = self._require(item_id)
+        return self._nearest(self.release.vectors[row : row + 1], length, at, np.array([row], np.int32))
+
+    def similar_content(
+        self, content: Mapping[str, object], k: int = 100, *, at: float | str | datetime | None = None
+    ) -> Answer:
+        """Return the ``k`` items nearest to one that the release need not have, by its row of the catalogue.
+
+        The item is embedded as `recsys-cg refresh` would embed a new one, by content alone.
+
+        Args:
+            content: columns of the catalogue with their values; see `recsys_cg.serving.content.ContentEncoder.encode`.
+            k: items wanted, at least 1.
+            at: time of the request, at which availability is judged; None: now.
+
+        Raises:
+            SearchError: the row holds nothing that a feature reads, or an argument is impossible.
+            ArtifactMissingError: the release's encoder reads no content.
+        """
+        length = check_k(k)
+        return self._nearest(self.release.content.encode([content]), length, at, np.zeros(0, np.int32))
+
+    def complementary(
+        self,
+        item_id: str,
+        k: int = 100,
+        *,
+        event: str | None = None,
+        at: float | str | datetime | None = None,
+    ) -> Answer:
+        """Return the ``k`` items that go with an item: what the query tower expects of a user who just met it.
+
+        A history of this one item is encoded. The tower learned from what users met after what, so these are items that
+        follow or accompany it, where `similar` gives those that resemble it. The item itself is left out.
+
+        Args:
+            item_id: the item.
+            k: items wanted, at least 1.
+            event: what the user did with it, e.g. ``"purchase"``; None: the release's first event.
+            at: time of the request; None: now.
+
+        Raises:
+            SearchError: the release has no such item or event, or an argument is impossible.
+        """
+        self._require(item_id)
+        if event is not None and event not in self.release.events:
+            raise SearchError(f"release {self.release.name} has no event {event!r}: {', '.join(self.release.events)}")
+        return self.candidates(history=[HistoryEvent(item_id, None, event)], k=k, at=at)
+
+    def _nearest(
+        self, vector: NDArray[np.float32], k: int, at: float | str | datetime | None, exclude: NDArray[np.int32]
+    ) -> Answer:
+        at_us = now_us() if at is None else parse_time(at)
+        plan = Plan(k, at_us, NO_HISTORY, None, exclude, None, self.release.availability.at(at_us), 0)
+        ((rows, scores),) = self._search(np.asarray(vector), [plan])
+        return self._answer(plan, rows, scores)
+
+    def _require(self, item_id: str) -> int:
         row = self.find(item_id)
         if row is None:
             raise SearchError(f"release {self.release.name} has no item {item_id!r}")
-        at_us = now_us() if at is None else parse_time(at)
-        available = self.release.availability.at(at_us)
-        plan = Plan(length, at_us, NO_HISTORY, None, np.array([row], np.int32), None, available, 0)
-        ((rows, scores),) = self._search(np.asarray(self.release.vectors[row : row + 1]), [plan])
-        return self._answer(plan, rows, scores)
+        return row
 
     def find(self, item_id: str) -> int | None:
         """Return the release row of an item, or None when the release has no such item."""

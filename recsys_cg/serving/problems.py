@@ -15,7 +15,7 @@ from recsys_cg.serving.batching import DeadlineError, NotReadyError, OverloadedE
 from recsys_cg.serving.gatehouse import OVERLOADED, error_body
 from recsys_cg.serving.metrics import Metrics
 
-__all__ = ["NoSuchItemError", "add_handlers"]
+__all__ = ["NoContentTowerError", "NoSuchItemError", "add_handlers"]
 
 _logger = logging.getLogger(__name__)
 _RETRY_AFTER = {"Retry-After": "1"}
@@ -32,6 +32,10 @@ class NoSuchItemError(Exception):
     """The release has no item of that id."""
 
 
+class NoContentTowerError(Exception):
+    """The release cannot embed an item by its content."""
+
+
 def add_handlers(app: FastAPI, metrics: Metrics) -> None:
     """Answer every error of ``app`` with a status, a code and a message; count refusals in ``metrics``."""
 
@@ -44,6 +48,7 @@ def add_handlers(app: FastAPI, metrics: Metrics) -> None:
         app.add_exception_handler(kind, busy)
     app.add_exception_handler(ValidationError, _invalid)
     app.add_exception_handler(NoSuchItemError, _missing)
+    app.add_exception_handler(NoContentTowerError, _unable)
     app.add_exception_handler(RecsysError, _failed)
     app.add_exception_handler(HTTPException, _refused)
 
@@ -70,6 +75,10 @@ def _printable(part: object) -> str:
 
 async def _missing(request: Request, error: Exception) -> Response:
     return _answer(request, 404, "no_such_item", str(error))
+
+
+async def _unable(request: Request, error: Exception) -> Response:
+    return _answer(request, 501, "no_content_tower", str(error))
 
 
 async def _failed(request: Request, error: Exception) -> Response:

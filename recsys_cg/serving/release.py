@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from recsys_cg.artifacts import MANIFEST, Manifest, read_manifest, verify
+from recsys_cg.artifacts import MANIFEST, Manifest, read_manifest, verify, verify_file
 from recsys_cg.errors import (
     ArtifactCorruptError,
     ArtifactMissingError,
@@ -23,6 +24,7 @@ from recsys_cg.errors import (
 from recsys_cg.index.base import Retriever
 from recsys_cg.index.load import open_index
 from recsys_cg.schema import BUCKETS, EncoderFiles, ReleaseFiles
+from recsys_cg.serving.content import ContentEncoder
 from recsys_cg.serving.eligibility import Availability
 from recsys_cg.serving.encoder import QueryEncoder
 from recsys_cg.serving.fallback import Popularity
@@ -132,6 +134,19 @@ class Release:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @cached_property
+    def content(self) -> ContentEncoder:
+        """The item tower on content alone, loaded when it is first asked for.
+
+        Raises:
+            ArtifactMissingError: the release's encoder has none.
+            ArtifactCorruptError: its files were changed since the release was sealed.
+        """
+        for name in (EncoderFiles.CONTENT_LITERT, EncoderFiles.FEATURES):
+            if (self.path / ReleaseFiles.ENCODER / name).exists():
+                verify_file(self.path, self.manifest, f"{ReleaseFiles.ENCODER}/{name}")
+        return ContentEncoder.open(self.path / ReleaseFiles.ENCODER)
 
     def describe(self, rows: NDArray[np.int32]) -> tuple[list[str], list[str | None], list[str]]:
         """Return ids, titles and popularity buckets of ``rows``."""

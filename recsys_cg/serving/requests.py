@@ -21,7 +21,7 @@ from recsys_cg.errors import SearchError
 from recsys_cg.serving.answer import Request
 from recsys_cg.serving.inputs import HistoryEvent, parse_time
 
-__all__ = ["Moment", "RequestModels", "to_request"]
+__all__ = ["HistoryItem", "Moment", "RequestModels", "to_request"]
 
 
 def _check_time(value: str) -> str:
@@ -47,6 +47,7 @@ Moment = Annotated[_WhenNumber, Strict()] | _WhenText
 
 _Whole = Annotated[int, BeforeValidator(_check_number)]
 _LONGEST_ID = 4096
+_MOST_COLUMNS = 256
 _ID = Annotated[str, Field(max_length=_LONGEST_ID)]
 
 
@@ -67,6 +68,8 @@ class RequestModels:
     candidates: type[BaseModel]
     batch: type[BaseModel]
     similar: type[BaseModel]
+    content: type[BaseModel]
+    complementary: type[BaseModel]
     items: type[BaseModel]
 
     @classmethod
@@ -97,9 +100,25 @@ class RequestModels:
         similar = create_model(
             "SimilarQuery",
             __config__=forbid,
-            item_id=(_ID, Field(description="item whose neighbours are wanted")),
+            item_id=(_ID, Field(description="item that others are asked for")),
             k=(int, Field(usual, ge=1, le=most, description="items wanted")),
             at=(_WhenNumber | _WhenText | None, Field(None, description="time of the request; default now")),
+        )
+        content = create_model(
+            "ContentRequest",
+            __config__=forbid,
+            __doc__="Items nearest to one that the release need not have, by its row of the catalogue.",
+            content=(
+                dict[_ID, Any],
+                Field(min_length=1, max_length=_MOST_COLUMNS, description="columns of the catalogue and their values"),
+            ),
+            k=(_Whole, Field(usual, ge=1, le=most, description="items wanted")),
+            at=(Moment | None, Field(None, description="time of the request; default now")),
+        )
+        complementary = create_model(
+            "ComplementaryQuery",
+            __base__=similar,
+            event=(_ID | None, Field(None, description="what the user did with it; default: the first event")),
         )
         items = create_model(
             "ItemsQuery",
@@ -107,7 +126,7 @@ class RequestModels:
             q=(str, Field(min_length=1, max_length=200, description="part of a title, or an item id")),
             limit=(int, Field(20, ge=1, le=50)),
         )
-        return cls(single, batch, similar, items)
+        return cls(single, batch, similar, content, complementary, items)
 
 
 def to_request(message: Any) -> Request:

@@ -13,12 +13,13 @@ from fastapi import Request, Response
 from pydantic_core import to_json
 
 from recsys_cg.config import ServingConfig
+from recsys_cg.errors import ArtifactMissingError
 from recsys_cg.serving.batching import Batcher, NotReadyError
 from recsys_cg.serving.follower import Follower
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.metrics import CONTENT_TYPE_LATEST, Metrics
 from recsys_cg.serving.page import page_headers, page_html
-from recsys_cg.serving.problems import NoSuchItemError
+from recsys_cg.serving.problems import NoContentTowerError, NoSuchItemError
 from recsys_cg.serving.requests import RequestModels, to_request
 from recsys_cg.serving.responses import render_batch, render_single
 
@@ -58,6 +59,33 @@ class Endpoints:
             if lookup.find(query.item_id) is None:
                 raise NoSuchItemError(f"release {lookup.release.name} has no item {query.item_id!r}")
             return render_single(started)([lookup.similar(query.item_id, query.k, at=query.at)])
+
+        return _json(await self.batcher.call(answer))
+
+    async def similar_content(self, request: Request) -> Response:
+        """Return the items nearest to one that the release need not have, by its row of the catalogue."""
+        started = time.perf_counter()
+        message: Any = self.models.content.model_validate_json(await request.body())
+
+        def answer(lookup: CandidateLookup) -> bytes:
+            try:
+                found = lookup.similar_content(message.content, message.k, at=message.at)
+            except ArtifactMissingError as error:
+                raise NoContentTowerError(f"the encoder of release {lookup.release.name} reads no content") from error
+            return render_single(started)([found])
+
+        return _json(await self.batcher.call(answer))
+
+    async def complementary(self, request: Request) -> Response:
+        """Return the items that go with an item."""
+        started = time.perf_counter()
+        query: Any = self.models.complementary.model_validate(dict(request.query_params))
+
+        def answer(lookup: CandidateLookup) -> bytes:
+            if lookup.find(query.item_id) is None:
+                raise NoSuchItemError(f"release {lookup.release.name} has no item {query.item_id!r}")
+            found = lookup.complementary(query.item_id, query.k, event=query.event, at=query.at)
+            return render_single(started)([found])
 
         return _json(await self.batcher.call(answer))
 

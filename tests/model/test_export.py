@@ -21,7 +21,8 @@ from recsys_cg.model.item_encoder import ItemEncoder
 from recsys_cg.model.query_tower import QueryTower
 from recsys_cg.model.two_tower import TwoTower
 from recsys_cg.schema import EncoderFiles, queries_schema
-from tests.model.conftest import Trained
+from recsys_cg.serving.content import ContentEncoder
+from tests.model.conftest import Trained, make_catalogue
 
 
 def litert(directory: Path, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -161,6 +162,18 @@ def test_content_alone_places_a_new_item_near_its_taste(trained: Trained) -> Non
     even = np.array([int(name.split("-")[1]) % 2 == 0 for name in names])
     within = (vectors[even] @ vectors[even].T).mean() + (vectors[~even] @ vectors[~even].T).mean()
     assert within / 2 > (vectors[even] @ vectors[~even].T).mean() + 0.2
+
+
+def test_serving_embeds_a_catalogue_row_as_a_refresh_embeds_a_new_item(trained: Trained) -> None:
+    """The LiteRT graph on raw rows against the SavedModel on what the dataset job made of the same rows."""
+    items = Dataset.open(trained.dataset).items
+    by_id = {row["item_id"]: row for row in pa.Table.from_pandas(make_catalogue()).to_pylist()}
+    rows = [by_id[name] for name in items["item_id"].to_pylist()]
+    expected, _ = ItemEncoder.open(trained.directory).encode(["new"] * len(rows), items)
+    content = ContentEncoder.open(trained.directory)
+    np.testing.assert_allclose(content.encode(rows), expected, atol=1e-5)
+    np.testing.assert_allclose(content.encode(rows[3:4]), expected[3:4], atol=1e-5)
+    assert (trained.directory / EncoderFiles.CONTENT_LITERT).stat().st_size < 100_000
 
 
 def test_no_item_is_embedded_as_no_row(trained: Trained) -> None:

@@ -42,6 +42,8 @@ def test_the_client_answers_as_the_library(server: Server, release_path: Path):
         got = [client.candidates(**one) for one in requests]
         assert client.candidates_batch(requests) == got
         assert client.similar("ä/🎬", 2) == lookup.similar("ä/🎬", 2)
+        assert client.complementary("ä/🎬", 2) == lookup.complementary("ä/🎬", 2)
+        assert client.similar_content({"genre": "beta"}, 2) == lookup.similar_content({"genre": "beta"}, 2)
         assert client.release()["items"] == 9
     assert got == lookup.candidates_batch([Request(**one) for one in requests])
 

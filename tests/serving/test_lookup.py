@@ -170,6 +170,21 @@ def test_a_batch_answers_as_each_alone(lookup: CandidateLookup):
     assert lookup.candidates_batch([]) == []
 
 
+def test_complementary_items_are_the_candidates_of_a_history_of_one(lookup: CandidateLookup):
+    answer = lookup.complementary("a", 2)
+    assert ids(answer) == ids(lookup.candidates(history=["a"], k=2)) == ["ab", "ac"]
+    assert "a" not in ids(lookup.complementary("a", 99))
+    assert "soon" not in ids(lookup.complementary("a", 99, at=Y2025_S))
+    assert "a" in ids(lookup.complementary("gone", 9, at=Y2025_S))
+    assert ids(lookup.complementary("a", 2, event="view")) == ["ab", "ac"]
+
+
+@pytest.mark.parametrize(("item", "event", "said"), [("zz", None, "no item 'zz'"), ("a", "sip", "no event 'sip': buy")])
+def test_what_complements_nothing_known_is_refused(lookup: CandidateLookup, item: str, event: str | None, said: str):
+    with pytest.raises(SearchError, match=said):
+        lookup.complementary(item, event=event)
+
+
 def test_similar_items_leave_the_item_itself_out(lookup: CandidateLookup):
     answer = lookup.similar("ab", 3)
     assert ids(answer) == ["a", "b", "ac"]

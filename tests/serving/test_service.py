@@ -69,6 +69,23 @@ def test_a_batch_is_answered_in_order_from_one_release(server: Server):
     assert {one.release for one in got.answers} == {got.release}
 
 
+def test_complementary_items_and_an_unknown_item(server: Server):
+    status, answer, _ = server.ask("GET", "/v1/complementary?item_id=a&k=2&event=view")
+    assert (status, [one["item_id"] for one in answer["candidates"]]) == (200, ["ab", "ac"])
+    assert server.ask("GET", "/v1/complementary?item_id=zz")[0] == 404
+    assert server.ask("GET", "/v1/complementary?item_id=a&event=sip")[0] == 422
+    assert server.ask("GET", "/v1/complementary?item_id=a&colour=blue")[0] == 422
+
+
+def test_items_like_the_content_of_one_that_the_release_does_not_have(server: Server):
+    body = {"content": {"genre": "beta", "price": None, "title": "New"}, "k": 1}
+    status, answer, _ = server.ask("POST", "/v1/similar", body)
+    assert (status, answer["candidates"][0]["item_id"]) == (200, "b")
+    for wrong in ({}, {"content": {}}, {"content": {"title": "x"}}, {"content": {"genre": {}}}, {"content": [1]}):
+        status, answer, _ = server.ask("POST", "/v1/similar", wrong)
+        assert (status, answer["error"]["code"]) == (422, "invalid")
+
+
 def test_similar_items_and_an_unknown_item(server: Server):
     status, answer, _ = server.ask("GET", "/v1/similar?item_id=ab&k=2")
     assert (status, [one["item_id"] for one in answer["candidates"]]) == (200, ["a", "b"])

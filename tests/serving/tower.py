@@ -36,3 +36,24 @@ tower = Tower()
 tf.saved_model.save(tower, str(TEMPORARY / "saved_model"), signatures={"serving_default": tower.__call__})
 converter = tf.lite.TFLiteConverter.from_saved_model(str(TEMPORARY / "saved_model"), signature_keys=["serving_default"])
 (TEMPORARY / "query.tflite").write_bytes(converter.convert())
+
+
+class ContentTower(tf.Module):
+    """Entry 1, 2, 3 of the genre stands for axis 0, 1, 2; the price, where there is one, for the last axis."""
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, 2], tf.int32, name="f_genre"),
+            tf.TensorSpec([None, 2], tf.float32, name="f_price"),
+        ]
+    )
+    def __call__(self, f_genre, f_price):
+        axes = tf.reduce_sum(tf.one_hot(f_genre - 1, DIM), axis=1)
+        last = tf.constant(np.eye(DIM, dtype=np.float32)[-1])
+        return {"vector": tf.math.l2_normalize(axes + f_price[:, :1] * last + 1e-9, axis=1)}
+
+
+content = ContentTower()
+tf.saved_model.save(content, str(TEMPORARY / "content"), signatures={"serving_default": content.__call__})
+converter = tf.lite.TFLiteConverter.from_saved_model(str(TEMPORARY / "content"), signature_keys=["serving_default"])
+(TEMPORARY / "content.tflite").write_bytes(converter.convert())

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from recsys_cg.artifacts import Manifest, seal
 from recsys_cg.config import IndexConfig
+from recsys_cg.data.content import Feature, FeatureSet
 from recsys_cg.geometry import l2_normalise
 from recsys_cg.index.build import build_index
 from recsys_cg.schema import sequences_schema
@@ -56,6 +57,12 @@ SEQUENCES: tuple[tuple[str, list[int], list[int], list[int]], ...] = (
     ("u" * 900, [2], [5], [0]),
     ("", [3], [7], [0]),
 )
+FEATURES = FeatureSet(
+    (
+        Feature("genre", "categorical", "genre", 2, "|", ("alpha", "beta"), hash_buckets=1),
+        Feature("price", "numeric", "price", centre=10.0, scale=5.0),
+    )
+)
 
 
 @dataclass
@@ -70,6 +77,7 @@ class World:
     contract: dict[str, Any] = field(default_factory=dict)
     encoder_digests: Sequence[str] | None = None
     vectors: np.ndarray | None = None
+    features: FeatureSet | None = FEATURES
 
 
 def sequence_table(sequences: Sequence[tuple[str, list[int], list[int], list[int]]]) -> pa.Table:
@@ -83,6 +91,10 @@ def write_release(directory: Path, world: World) -> Manifest:
     encoder = directory / "encoder" / "query"
     encoder.mkdir(parents=True)
     shutil.copyfile(world.tower, encoder / "query.tflite")
+    if world.features is not None:
+        (directory / "encoder" / "item").mkdir()
+        shutil.copyfile(world.tower.with_name("content.tflite"), directory / "encoder" / "item" / "content.tflite")
+        (directory / "encoder" / "item" / "features.json").write_text(world.features.to_json())
     dim = len(world.items[0].direction) if world.items else DIM
     contract = {
         "schema": 1, "dim": dim, "history_dim": dim, "max_history": MAX_HISTORY, "events": EVENTS,
