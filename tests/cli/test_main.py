@@ -37,6 +37,7 @@ COMMANDS = [
     "pin",
     "lookup",
     "similar",
+    "complementary",
     "serve",
     "init",
     "sample",
@@ -129,7 +130,9 @@ def test_a_stage_whose_input_is_not_built_says_which_command_builds_it(
     assert "run `recsys-cg dataset` first" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [["releases"], ["rollback"], ["report"], ["lookup"], ["similar", "x"]])
+@pytest.mark.parametrize(
+    "command", [["releases"], ["rollback"], ["report"], ["lookup"], ["similar", "x"], ["complementary", "x"]]
+)
 def test_a_reading_command_without_a_store_says_what_to_give(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
