@@ -3,6 +3,7 @@
     python -m tests.benchmarks.bench_quality                     every set, three seeds: hours
     SETS=movielens-t,hidden SEEDS=1 VARIANTS=two_tower ...       some pieces
     GLOBO=FOLDER ONLINE_RETAIL=FILE ...                          where those data are; without, they are skipped by name
+    OVERRIDES="training.epochs=1" ...                            other settings for our trainings, to try the bench
     QUICK=1 ...                                                  MovieLens 100K, one seed, a training cut short
 
 Sets: movielens-t (strict time), movielens-l and movielens-l-shuffled (leave-one-out, two tie rules), hidden (300 items

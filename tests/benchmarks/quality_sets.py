@@ -54,8 +54,9 @@ class QualitySet:
     overrides: tuple[str, ...] = field(default=())
 
     def configure(self, seed: int, *overrides: str) -> Config:
-        """Return the project for one training."""
-        sections = _load(self.name, {}, (f"project.seed={seed}", *self.overrides, *overrides))
+        """Return the project for one training; OVERRIDES of the environment (``section.key=value``) tries others."""
+        trial = os.environ.get("OVERRIDES", "").split()
+        sections = _load(self.name, {}, (f"project.seed={seed}", *self.overrides, *overrides, *trial))
         changes = {name: getattr(sections, name) for name in ("project", "model", "training", "index")}
         return self.config.model_copy(update=changes)
 
