@@ -18,6 +18,7 @@ import pyarrow as pa
 from recsys_cg.config import ServingConfig
 from recsys_cg.errors import ConfigError, EnvironmentMismatchError, StoreError
 from recsys_cg.serving.app import create_app
+from recsys_cg.serving.live import RedisHistories
 from recsys_cg.serving.logs import logging_config
 from recsys_cg.serving.lookup import resolve_release
 
@@ -53,10 +54,13 @@ def serve(store: str | Path, config: ServingConfig, *, workers: int = 1) -> None
 
     Raises:
         StoreError, ReleaseNotFoundError: there is nothing to serve.
-        ConfigError: the token's variable is not set or is too short, or the address cannot be bound.
+        ConfigError: the token's variable is not set or is too short, or the address cannot be bound, or that of the
+            live histories is none.
     """
     resolve_release(store)
     _read_token(config)
+    if config.live_histories is not None:
+        RedisHistories(config.live_histories)  # a wrong address is said now, not by a worker
     logging.config.dictConfig(logging_config())
     os.environ[_STORE], os.environ[_CONFIG] = str(store), config.model_dump_json()
     with ExitStack() as stack:
