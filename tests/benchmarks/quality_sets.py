@@ -162,7 +162,8 @@ def _outside(name: str, variable: str, folder: Path, *keys: str) -> QualitySet:
         raise SkippedError(f"{variable}=PATH says where the data are, and it is not set")
     if not Path(given).exists():
         raise SkippedError(f"{variable}={given}: no such file or folder")
-    config = _load(name, dict.fromkeys(keys, Path(given)), ("evaluation.max_queries=100000",))
+    limits = ("evaluation.max_queries=50000", "evaluation.tuning_queries=2000") if name == "globo" else ()
+    config = _load(name, dict.fromkeys(keys, Path(given)), limits)
     data = dataset.build(Project(config, _workdir(folder, name)))
     split = {
         "globo": "trained up to 10-10, validated on 10-11 and 10-12, tested on 10-13 to 10-17 (days of the portal's "
