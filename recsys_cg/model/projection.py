@@ -31,12 +31,15 @@ class ProjectionHead(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(name="projection_head")
-        spread = keras.initializers.VarianceScaling(2.0, mode="fan_in")
-        self._hidden = self.add_weight("hidden", [config.dim, config.dim], initializer=spread)
+        self._hidden = self.add_weight("hidden", [config.dim, config.dim], initializer=_spread())
         self._bias = self.add_weight("bias", [config.dim], initializer="zeros")
-        self._out = self.add_weight("out", [config.dim, config.projection_head], initializer=spread)
+        self._out = self.add_weight("out", [config.dim, config.projection_head], initializer=_spread())
 
     def call(self, vectors: Any) -> Any:
         """Project ``vectors`` float32 [..., dim] of unit norm: float32 [..., projection_head], unit norm."""
         hidden = tf.nn.relu(tf.tensordot(vectors, self._hidden, axes=1) + self._bias)
         return l2_normalise(tf.tensordot(hidden, self._out, axes=1))
+
+
+def _spread() -> Any:
+    return keras.initializers.VarianceScaling(2.0, mode="fan_in")

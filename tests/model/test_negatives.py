@@ -8,11 +8,13 @@ from scipy import stats
 
 from recsys_cg.errors import DataError
 from recsys_cg.model.frameworks import tf
+from recsys_cg.model.memory import CrossBatchMemory, Mined
 from recsys_cg.model.negatives import BatchEvents, InBatch, Mixture, Popularity, Uniform, fixed_shares, log_shares
 
 COUNTS = np.array([40, 20, 20, 8, 6, 3, 2, 1], dtype=np.int64)
 SHARES = COUNTS / 100.0
 ROOTS = np.sqrt(COUNTS) / np.sqrt(COUNTS).sum()
+MINED = np.array([0, 5, 0, 1, 7, 0, 0, 3], dtype=np.int64)
 
 Build = Callable[[int], Mixture]
 
@@ -39,7 +41,21 @@ def mixed(count: int) -> Mixture:
     )
 
 
-BUILDERS: list[Build] = [in_batch, uniform, popularity, popularity_root, mixed]
+def mined(count: int) -> Mixture:
+    """What a mining counted, twice as often as uniform draws that reach what it did not find."""
+    source = Mined(8, count=2 * count, warmup_epochs=1, band=(1, 4))
+    source.assign(MINED)
+    return Mixture([source, Uniform(8, count)])
+
+
+def cross_batch(count: int) -> Mixture:
+    """A memory, filled anew at every step by `draw_often`."""
+    return Mixture(
+        [CrossBatchMemory(fixed_shares(np.log(SHARES)), count=2 * count, max_age=1, dim=1), Uniform(8, count)]
+    )
+
+
+BUILDERS: list[Build] = [in_batch, uniform, popularity, popularity_root, mixed, mined, cross_batch]
 # Expected count of each item when count = 10, written out from n * q.
 EXPECTED = {
     in_batch: 10 * SHARES,
@@ -47,6 +63,8 @@ EXPECTED = {
     popularity: 10 * SHARES,
     popularity_root: 10 * ROOTS,
     mixed: 10 * SHARES + 10 * ROOTS + 20 / 8,
+    mined: 20 * MINED / 16 + 10 / 8,
+    cross_batch: 20 * SHARES + 10 / 8,
 }
 
 
@@ -59,17 +77,26 @@ def draw_often(mixture: Mixture, times: int) -> np.ndarray:
     """Return [times, candidates] of drawn items, each time from fresh events."""
     rng = np.random.default_rng(5)
 
+    memories = [sampler for sampler in mixture.samplers if isinstance(sampler, CrossBatchMemory)]
+
     @tf.function
-    def draw(items: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    def draw(items: tf.Tensor, before: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        for memory in memories:
+            memory.remember(BatchEvents(before, tf.ones_like(before, tf.bool)), tf.zeros([before.shape[0], 1]), seed)
         draws = mixture.sample(BatchEvents(items, tf.ones_like(items, tf.bool)), seed)
         return tf.concat([one.items for one in draws], axis=0)
 
-    return np.stack([draw(events(rng).items, tf.constant([step, 7])).numpy() for step in range(times)])
+    return np.stack(
+        [draw(events(rng).items, events(rng).items, tf.constant([step, 7])).numpy() for step in range(times)]
+    )
 
 
 @pytest.mark.parametrize("build", BUILDERS)
 def test_the_declared_expected_count_is_the_sum_over_sources_of_n_times_q(build: Build) -> None:
     mixture = build(10)
+    for sampler in mixture.samplers:
+        if isinstance(sampler, CrossBatchMemory):
+            sampler.remember(events(np.random.default_rng(1)), tf.zeros([64, 1]), tf.constant([0, 0]))
     draws = mixture.sample(events(np.random.default_rng(0)), tf.constant([0, 0]))
     logs = mixture.log_expected_count(tf.range(8), draws).numpy()
     np.testing.assert_allclose(np.exp(logs), EXPECTED[build], rtol=1e-5)

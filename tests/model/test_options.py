@@ -82,6 +82,8 @@ def test_mixed_precision_keeps_weights_and_vectors_in_float32(dataset: Path) -> 
         {"negatives": [{"kind": "uniform", "count": 64}]},
         {"negatives": [{"kind": "in_batch", "count": 64}, {"kind": "cross_batch", "count": 64, "max_age": 2}]},
         {"frequencies": "streaming"},
+        {"projection_head": 8},
+        {"projection_head": 8, "loss": "sigmoid", "correction": "none"},
     ],
     ids=lambda model: "-".join(f"{name}" for name in model),
 )
