@@ -17,7 +17,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -44,7 +44,6 @@ __all__ = [
     "seal",
     "sync_directory",
     "verify",
-    "verify_file",
     "write_atomically",
     "write_stage",
     "write_text_atomically",
@@ -83,6 +82,8 @@ class Manifest:
         seed: the stage's random seed, or None where nothing is drawn.
         software: package -> version at the time of writing.
         format: the artifact format; a reader refuses a newer one.
+        sealed: hex SHA-256 over all of the above, so that a changed manifest is noticed as a changed file is; empty
+            in manifests of versions that did not write it.
     """
 
     kind: str
@@ -96,6 +97,7 @@ class Manifest:
     seed: int | None = None
     software: Mapping[str, str] = field(default_factory=dict)
     format: int = FORMAT
+    sealed: str = ""
 
     @property
     def digest(self) -> str:
@@ -184,9 +186,15 @@ def seal(
         seed=seed,
         software=_software(),
     )
-    text = json.dumps(vars(manifest), indent=1, ensure_ascii=False, default=str)
+    raw = json.loads(json.dumps(vars(manifest), default=str))
+    manifest = replace(manifest, sealed=_seal_of(raw))
+    text = json.dumps(raw | {"sealed": manifest.sealed}, indent=1, ensure_ascii=False)
     write_text_atomically(directory / MANIFEST, text + "\n")
     return manifest
+
+
+def _seal_of(raw: Mapping[str, Any]) -> str:
+    return digest_json({name: value for name, value in raw.items() if name != "sealed"})
 
 
 def read_manifest(directory: Path, *, kind: str | None = None) -> Manifest:
@@ -194,7 +202,7 @@ def read_manifest(directory: Path, *, kind: str | None = None) -> Manifest:
 
     Raises:
         ArtifactMissingError: there is no manifest, so this is no (whole) artifact.
-        ArtifactCorruptError: the manifest is not valid JSON or lacks a field.
+        ArtifactCorruptError: the manifest is not valid JSON, lacks a field, or was changed.
         ArtifactFormatError: it was written in a newer format.
         ArtifactError: it is of another kind than ``kind``.
     """
@@ -211,6 +219,8 @@ def read_manifest(directory: Path, *, kind: str | None = None) -> Manifest:
         raise ArtifactFormatError(
             f"{directory} has format {raw['format']}; this version of recsys-cg reads up to {FORMAT}: upgrade it"
         )
+    if raw.get("sealed") and raw["sealed"] != _seal_of(raw):
+        raise ArtifactCorruptError(f"{path} was changed after it was written (its seal differs)")
     try:
         manifest = Manifest(**raw)
     except TypeError as error:
@@ -239,28 +249,16 @@ def verify(directory: Path, *, kind: str | None = None) -> Manifest:
         ArtifactFormatError, ArtifactError: as `read_manifest`.
     """
     manifest = read_manifest(directory, kind=kind)
-    for name in manifest.files:
-        verify_file(directory, manifest, name)
+    for name, entry in manifest.files.items():
+        path = directory / name
+        if not path.is_file():
+            raise ArtifactMissingError(f"{directory} lacks {name}, which its manifest names")
+        size = path.stat().st_size
+        if size != entry["bytes"]:
+            raise ArtifactCorruptError(f"{path} has {size} bytes, its manifest says {entry['bytes']}")
+        if _sha256(path) != entry["sha256"]:
+            raise ArtifactCorruptError(f"{path} was changed after it was written (SHA-256 differs from the manifest)")
     return manifest
-
-
-def verify_file(directory: Path, manifest: Manifest, name: str) -> None:
-    """Compare the size and SHA-256 of one file with the manifest.
-
-    Raises:
-        ArtifactMissingError: the file is not there.
-        ArtifactCorruptError: its bytes differ, or the manifest does not name it.
-    """
-    path, entry = directory / name, manifest.files.get(name)
-    if entry is None:
-        raise ArtifactCorruptError(f"{path} is not named by the manifest")
-    if not path.is_file():
-        raise ArtifactMissingError(f"{directory} lacks {name}, which its manifest names")
-    size = path.stat().st_size
-    if size != entry["bytes"]:
-        raise ArtifactCorruptError(f"{path} has {size} bytes, its manifest says {entry['bytes']}")
-    if _sha256(path) != entry["sha256"]:
-        raise ArtifactCorruptError(f"{path} was changed after it was written (SHA-256 differs from the manifest)")
 
 
 @contextmanager

@@ -79,6 +79,33 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path, text: str) -> None:
         artifacts.read_manifest(tmp_path)
 
 
+@pytest.mark.parametrize("change", [{"info": {"metric": "dot"}}, {"created": "1999-01-01T00:00:00Z"}, {"seed": 1}])
+def test_a_changed_manifest_is_refused_as_a_changed_file_is(tmp_path: Path, change: dict) -> None:
+    make(tmp_path / "a", x="1")
+    path = tmp_path / "a" / artifacts.MANIFEST
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(raw | change), encoding="utf-8")
+    with pytest.raises(ArtifactCorruptError, match=r"manifest\.json was changed after it was written"):
+        artifacts.read_manifest(tmp_path / "a")
+    path.write_text(json.dumps(raw, separators=(",", ":"), sort_keys=True), encoding="utf-8")
+    artifacts.verify(tmp_path / "a")  # other white space is no change
+
+
+def test_a_manifest_of_a_version_that_did_not_seal_it_is_read(tmp_path: Path) -> None:
+    make(tmp_path / "a", x="1")
+    path = tmp_path / "a" / artifacts.MANIFEST
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    del raw["sealed"]
+    path.write_text(json.dumps(raw), encoding="utf-8")
+    assert artifacts.verify(tmp_path / "a").sealed == ""
+
+
+def test_any_info_survives_being_sealed(tmp_path: Path) -> None:
+    info = {"path": tmp_path, "ünï": [0.1, 1e300, None, True], "deep": {"1": {"x": -0.0}}}
+    artifacts.seal(tmp_path, kind="k", key="0", info=info)
+    assert artifacts.read_manifest(tmp_path).info["path"] == str(tmp_path)
+
+
 def test_a_newer_format_is_refused_and_says_upgrade(tmp_path: Path) -> None:
     make(tmp_path / "a", x="1")
     path = tmp_path / "a" / artifacts.MANIFEST
@@ -178,7 +205,7 @@ def test_sealing_records_the_seconds_it_was_given_and_a_utc_time(tmp_path: Path)
 def test_a_manifest_with_fields_of_another_shape_is_damaged(tmp_path: Path, change: dict[str, object]) -> None:
     artifacts.seal(tmp_path, kind="dataset", key="k")
     path = tmp_path / artifacts.MANIFEST
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    path.write_text(json.dumps(json.loads(path.read_text()) | change | {"sealed": ""}))
     with pytest.raises(ArtifactCorruptError, match=r"manifest\.json is damaged"):
         artifacts.verify(tmp_path)
 
