@@ -44,6 +44,7 @@ __all__ = [
     "seal",
     "sync_directory",
     "verify",
+    "verify_file",
     "write_atomically",
     "write_stage",
     "write_text_atomically",
@@ -249,16 +250,28 @@ def verify(directory: Path, *, kind: str | None = None) -> Manifest:
         ArtifactFormatError, ArtifactError: as `read_manifest`.
     """
     manifest = read_manifest(directory, kind=kind)
-    for name, entry in manifest.files.items():
-        path = directory / name
-        if not path.is_file():
-            raise ArtifactMissingError(f"{directory} lacks {name}, which its manifest names")
-        size = path.stat().st_size
-        if size != entry["bytes"]:
-            raise ArtifactCorruptError(f"{path} has {size} bytes, its manifest says {entry['bytes']}")
-        if _sha256(path) != entry["sha256"]:
-            raise ArtifactCorruptError(f"{path} was changed after it was written (SHA-256 differs from the manifest)")
+    for name in manifest.files:
+        verify_file(directory, manifest, name)
     return manifest
+
+
+def verify_file(directory: Path, manifest: Manifest, name: str) -> None:
+    """Compare the size and SHA-256 of one file with the manifest.
+
+    Raises:
+        ArtifactMissingError: the file is not there.
+        ArtifactCorruptError: its bytes differ, or the manifest does not name it.
+    """
+    path, entry = directory / name, manifest.files.get(name)
+    if entry is None:
+        raise ArtifactCorruptError(f"{path} is not named by the manifest")
+    if not path.is_file():
+        raise ArtifactMissingError(f"{directory} lacks {name}, which its manifest names")
+    size = path.stat().st_size
+    if size != entry["bytes"]:
+        raise ArtifactCorruptError(f"{path} has {size} bytes, its manifest says {entry['bytes']}")
+    if _sha256(path) != entry["sha256"]:
+        raise ArtifactCorruptError(f"{path} was changed after it was written (SHA-256 differs from the manifest)")
 
 
 @contextmanager
