@@ -89,19 +89,18 @@ def evaluate_systems(  # noqa: PLR0917 - the tables of one dataset
         seed: of the query sample, the bootstrap and the sampled pairs of users.
         cutoff_us: start of the window that the queries come from; default: the time of the first query.
         skipped: systems that could not be run -> why, kept in the report.
-        impressions: what was shown, with propensities or the mark of random exposure where they were logged; see
-            `recsys_cg.evaluation.debiasing.match_impressions`.
+        impressions: what was shown, as `recsys_cg.evaluation.debiasing.match_impressions` takes it.
         features: what the items' content columns were encoded with; needed by ``config.by``.
         batch_rows: most queries a batch; the figures do not depend on it.
 
     Raises:
-        DataError: two systems of one name, a list that holds an item twice or what is no item, a target that is no
-            item.
+        DataError: two systems of one name; a list that holds an item twice, or what is no item; a target that is none.
         ConfigError: ``config.by`` names what is no categorical feature, ``config.metrics`` what is no metric.
     """
     names = [system.name for system in systems]
     if len(set(names)) < len(names):
         raise DataError(f"two systems share a name: {', '.join(names)}")
+    metrics = choose_metrics(config.metrics)
     chosen = prepare_queries(queries, items, filter_seen=config.filter_seen, max_queries=config.max_queries, seed=seed)
     buckets, counts = bucket_codes(items), items.column("train_count").to_numpy()
     exposed = None if impressions is None else match_impressions(chosen, impressions)
@@ -112,23 +111,23 @@ def evaluate_systems(  # noqa: PLR0917 - the tables of one dataset
     exposures = [Exposure(items.num_rows, config.k, sampled) for _ in systems]
     ranks = rank_queries(systems, chosen, items.num_rows, config.k, exposures, batch_rows=batch_rows)
     candidates = chosen.lifetimes.ever_alive(chosen.times)
-    sums = {"user_count": chosen.user_count, "samples": config.bootstrap_samples, "seed": seed}
-    metrics = choose_metrics(config.metrics)
+    sums: dict[str, Any] = {"user_count": chosen.user_count, "samples": config.bootstrap_samples, "seed": seed}
     measured = {
         system.name: score(found, groups, weights, chosen.users, **sums, metrics=metrics) | _settings(system)
         for system, found in zip(systems, ranks, strict=True)
     }
-    shown = {"candidates": candidates, "buckets": buckets, "train_counts": counts, "pairs": pairs}
+    shown: dict[str, Any] = {"candidates": candidates, "buckets": buckets, "train_counts": counts, "pairs": pairs}
     report = {
         "protocol": _describe(chosen, candidates, sequences, weights, config=config, seed=seed, cutoff_us=cutoff_us),
         "systems": measured | {name: {"skipped": why} for name, why in (skipped or {}).items()},
-        "coverage": {
-            name: exposure.measure(**shown, primary_k=config.primary_k)
-            for name, exposure in zip(names, exposures, strict=True)
-        },
+        "coverage": _measure_all(names, exposures, **shown, primary_k=config.primary_k),
         "comparisons": compare_systems(names, ranks, chosen, buckets, config=config, seed=seed),
     }
     return Evaluation(report, tabulate(names, ranks, chosen, buckets, config.primary_k))
+
+
+def _measure_all(names: Sequence[str], exposures: Sequence[Exposure], **shown: Any) -> dict[str, Any]:
+    return {name: exposure.measure(**shown) for name, exposure in zip(names, exposures, strict=True)}
 
 
 def _settings(system: System) -> dict[str, Any]:
