@@ -27,7 +27,7 @@ from recsys_cg.beam.context import CountContext, FitContext
 from recsys_cg.beam.failures import Failures
 from recsys_cg.beam.histories import WriteHistories
 from recsys_cg.beam.impressions import CleanImpressions, WriteImpressions
-from recsys_cg.beam.interactions import REJECTS, TALLY, BuildShards, CleanInteractions, shard_directory
+from recsys_cg.beam.interactions import REJECTS, TALLY, BuildShards, CapByWindow, CleanInteractions, sorted_directory
 from recsys_cg.beam.parts import SCRATCH
 from recsys_cg.beam.planning import Plan, plan_job
 from recsys_cg.beam.reading import ReadBlocks, WriteRejects
@@ -113,7 +113,7 @@ class _ChooseWindows(beam.DoFn):
 
     def _choose(self, shards: list[int], tallies: list[Tally]) -> Iterator[Windows]:
         check_rejects("interactions", self._config.interactions.path, merge_tallies(tallies), self._config.dataset)
-        times = [Shard.open_times(shard_directory(self._scratch, shard)) for shard in sorted(shards)]
+        times = [Shard.open_times(sorted_directory(self._scratch, shard)) for shard in sorted(shards)]
         windows = choose_windows(times, self._config.dataset)
         write_text_atomically(self._scratch / "windows.json", json.dumps(asdict(windows)))
         yield windows
@@ -165,19 +165,10 @@ class _Job:
         """Attach the whole job."""
         start = pipeline | "Start" >> beam.Create([None])
         catalogue, catalogue_tallies = self._read_catalogue(pipeline, start)
-        shards, tallies = self._read_interactions(pipeline, catalogue)
-        windows = beam.pvalue.AsList(
-            start
-            | "ChooseWindows"
-            >> beam.ParDo(
-                _ChooseWindows(self._config, self._scratch, self._failures),
-                beam.pvalue.AsList(shards),
-                beam.pvalue.AsList(tallies),
-            )
-        )
+        windows, shards, tallies = self._read_interactions(pipeline, start, catalogue)
         frequent = self._find_frequent(start, shards, windows)
         assembled = self._assemble(start, shards, catalogue, windows, frequent)
-        impressions, impression_tallies = self._write_impressions(pipeline, start, assembled)
+        impressions, impression_tallies = self._write_impressions(pipeline, start, windows, assembled)
         context = self._fit_context(start, shards, windows, frequent)
         writer = WriteHistories(self._config, self._directory, self._failures)
         written = shards | "WriteHistories" >> beam.ParDo(
@@ -210,7 +201,7 @@ class _Job:
         self._check(start, "items", items.path, cleaned[TALLY])
         return merged["main"], tallies
 
-    def _read_interactions(self, pipeline: beam.Pipeline, catalogue: Any) -> tuple[Any, Any]:
+    def _read_interactions(self, pipeline: beam.Pipeline, start: Any, catalogue: Any) -> tuple[Any, Any, Any]:
         config = self._config
         known = {}
         if config.dataset.unknown_items == "reject" and config.items is not None:
@@ -228,9 +219,16 @@ class _Job:
         )
         self._write_rejects("interactions", cleaned[REJECTS])
         built = cleaned["main"] | "BuildShards" >> BuildShards(config.interactions, config.dataset, self._scratch)
-        return built["shards"], (cleaned[TALLY], built[TALLY]) | "JoinTallies" >> beam.Flatten()
+        choose = _ChooseWindows(config, self._scratch, self._failures)
+        sides = beam.pvalue.AsList(built), beam.pvalue.AsList(cleaned[TALLY])
+        windows = beam.pvalue.AsList(start | "ChooseWindows" >> beam.ParDo(choose, *sides))
+        cap = CapByWindow(config.interactions, config.dataset, self._scratch)
+        capped = built | "CapByWindow" >> beam.ParDo(cap, windows).with_outputs(TALLY, main="shards")
+        return windows, capped["shards"], (cleaned[TALLY], capped[TALLY]) | "JoinTallies" >> beam.Flatten()
 
-    def _write_impressions(self, pipeline: beam.Pipeline, start: Any, assembled: Any) -> tuple[Any, dict[str, Any]]:
+    def _write_impressions(
+        self, pipeline: beam.Pipeline, start: Any, windows: Any, assembled: Any
+    ) -> tuple[Any, dict[str, Any]]:
         section, dataset = self._config.impressions, self._config.dataset
         if section is None:
             return [], {}
@@ -246,7 +244,7 @@ class _Job:
         writer = WriteImpressions(self._directory, dataset.max_user_events, self._failures)
         group = GroupByUser(self._scratch / "impressions", dataset.shards, _as_is)
         keyed = cleaned["main"] | "GroupImpressions" >> group
-        written = keyed | "WriteImpressions" >> beam.ParDo(writer, assembled)
+        written = keyed | "WriteImpressions" >> beam.ParDo(writer, windows, assembled)
         tallies = (cleaned[TALLY], written) | "JoinImpressionTallies" >> beam.Flatten()
         return beam.pvalue.AsList(written), {"impressions": tallies}
 

@@ -18,6 +18,7 @@ from recsys_cg.beam.tallies import tally
 from recsys_cg.config import ImpressionsConfig
 from recsys_cg.data.blocks import Block
 from recsys_cg.data.impressions import clean_impression_block, merge_impressions
+from recsys_cg.data.splits import Windows
 from recsys_cg.schema import DatasetFiles
 
 __all__ = ["CleanImpressions", "WriteImpressions"]
@@ -48,14 +49,16 @@ class WriteImpressions(beam.DoFn):
     def __init__(self, directory: Path, most: int, failures: Failures) -> None:
         self._directory, self._most, self._failures = directory, most, failures
 
-    def process(self, keyed: tuple[int, Iterable[str]], assembled: list[Mapping[str, Any]]) -> Iterator[Any]:
+    def process(
+        self, keyed: tuple[int, Iterable[str]], windows: list[Windows], assembled: list[Mapping[str, Any]]
+    ) -> Iterator[Any]:
         """Write one shard; nothing when there is no item table."""
-        if assembled:
-            yield from self._failures.guard(lambda: self._write(*keyed))
+        if windows and assembled:
+            yield from self._failures.guard(lambda: self._write(*keyed, windows[0]))
 
-    def _write(self, number: int, paths: Iterable[str]) -> Iterator[Any]:
+    def _write(self, number: int, paths: Iterable[str], windows: Windows) -> Iterator[Any]:
         ids = read_item_ids(self._directory / SCRATCH)
-        merged, left_out = merge_impressions(read_spilled(paths), ids, self._most)
+        merged, left_out = merge_impressions(read_spilled(paths), ids, self._most, windows.cuts)
         with write_part(self._directory, DatasetFiles.IMPRESSIONS, number) as file:
             pq.write_table(merged, file, **PARQUET)
         yield tally(filtered=left_out, kept=merged.num_rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from recsys_cg.config import ImpressionsConfig
 from recsys_cg.data.blocks import Block, naming_source, reject_rows
 from recsys_cg.data.identifiers import to_strings
 from recsys_cg.data.sequences import Timeline
+from recsys_cg.data.shards import is_among_newest
 from recsys_cg.data.times import is_absurd, parse_times
 from recsys_cg.data.values import numeric_column
 
@@ -139,13 +140,16 @@ def _booleans(table: pa.Table, name: str | None) -> tuple[pa.Array, npt.NDArray[
     return read, _mask(pc.and_(raw.is_valid(), read.is_null()))
 
 
-def merge_impressions(tables: Iterable[pa.Table], item_ids: pa.Array, most: int) -> tuple[pa.Table, dict[str, int]]:
+def merge_impressions(
+    tables: Iterable[pa.Table], item_ids: pa.Array, most: int, cuts: Sequence[int] = ()
+) -> tuple[pa.Table, dict[str, int]]:
     """Sort the impressions of a group of users; the result does not depend on the order of rows or tables.
 
     Args:
         tables: cleaned impressions.
         item_ids: the items of the dataset, in the order of their rows.
-        most: newest impressions kept of one user, as ``dataset.max_user_events``.
+        most: newest impressions kept of one user and window, as ``dataset.max_user_events``.
+        cuts: times in microseconds, ascending, at which a window ends and the next begins; none: one window.
 
     Returns:
         a table of `impressions_schema`, and what was left out: impressions of items that are not in the dataset
@@ -161,21 +165,20 @@ def merge_impressions(tables: Iterable[pa.Table], item_ids: pa.Array, most: int)
         held.append(chosen)
         rows += chosen.num_rows
         if rows > limit:
-            held = [_sort_and_cap(held, most, left_out)]
+            held = [_sort_and_cap(held, most, cuts, left_out)]
             rows = held[0].num_rows
             limit = rows + _COMPACT_ROWS
-    final = _sort_and_cap(held, most, left_out)
+    final = _sort_and_cap(held, most, cuts, left_out)
     item_rows = pc.index_in(final.column("item_id").combine_chunks(), value_set=item_ids)
     columns = [item_rows if name == "item_row" else final.column(name) for name in impressions_schema.names]
     counted = {reason: count for reason, count in left_out.items() if count}
     return pa.table(columns, schema=impressions_schema), counted
 
 
-def _sort_and_cap(tables: list[pa.Table], most: int, left_out: dict[str, int]) -> pa.Table:
+def _sort_and_cap(tables: list[pa.Table], most: int, cuts: Sequence[int], left_out: dict[str, int]) -> pa.Table:
     table = pa.concat_tables(tables).sort_by(_ORDER).combine_chunks()
     users = np.asarray(table.column("user_id").combine_chunks().dictionary_encode().indices)
-    ends = np.cumsum(np.bincount(users)) if len(users) else np.zeros(0, dtype=np.int64)
-    kept = ends[users] - np.arange(len(users)) <= most if len(users) else np.zeros(0, dtype=bool)
+    kept = is_among_newest(users, table.column("time_us").to_numpy(), most, cuts)
     left_out["max_user_events"] += int((~kept).sum())
     return table.filter(pa.array(kept))
 

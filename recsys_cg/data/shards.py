@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from recsys_cg.data.context_values import JOINED
 from recsys_cg.schema import events_schema
 
-__all__ = ["Shard", "build_shard"]
+__all__ = ["Shard", "build_shard", "is_among_newest"]
 
 _COMPACT_ROWS: Final = 4_000_000
 _UNITS_US: Final = (86_400_000_000, 3_600_000_000, 1_000_000, 1_000, 1)
@@ -108,14 +108,48 @@ class Shard:
         return pa.table(columns)
 
 
+def is_among_newest(
+    user: npt.NDArray[np.integer], time_us: npt.NDArray[np.int64], most: int, cuts: Sequence[int]
+) -> npt.NDArray[np.bool_]:
+    """Tell which rows are among the last ``most`` of their user and window.
+
+    Args:
+        user: ``[n]``, not decreasing.
+        time_us: int64 ``[n]``, not decreasing within a user.
+        most: at least 1.
+        cuts: times, ascending, at which a window ends and the next begins.
+
+    Returns:
+        bool ``[n]``.
+
+    Example:
+        >>> is_among_newest(np.zeros(5, np.int64), np.array([1, 2, 3, 8, 9]), 2, [8]).tolist()
+        [False, True, True, True, True]
+    """
+    is_last = np.ones(len(user), dtype=bool)
+    is_last[:-1] = user[1:] != user[:-1]
+    if len(cuts):
+        window = np.searchsorted(np.asarray(cuts, dtype=np.int64), time_us, side="right")
+        is_last[:-1] |= window[1:] != window[:-1]
+    ends = np.flatnonzero(is_last)
+    from_end = np.repeat(ends, np.diff(ends, prepend=-1)) - np.arange(len(user))
+    return from_end < most
+
+
 def build_shard(
-    tables: Iterable[pa.Table], *, max_user_events: int, dedupe: bool, weights: Mapping[str, float]
+    tables: Iterable[pa.Table],
+    *,
+    max_user_events: int,
+    dedupe: bool,
+    weights: Mapping[str, float],
+    cuts: Sequence[int] = (),
 ) -> tuple[Shard, dict[str, int]]:
     """Sort events, cap hot users, drop repeats; the result does not depend on the order of rows or tables.
 
-    Of each user the newest ``max_user_events`` rows are kept (by time, then item_id), counted before repeats are
-    dropped, so that the cap can be applied piecewise: however many events a robot has, memory holds at most about
-    four million rows more than what is kept. With ``dedupe``, one event of each (user, item, time) is kept: of the
+    Of each user the newest ``max_user_events`` rows of each window are kept (by time, then item_id), so that what comes
+    in a later window pushes nothing out of an earlier one. They are counted before repeats are dropped, so that the cap
+    can be applied piecewise: however many events a robot has, memory holds at most about four million rows more than
+    what is kept. With ``dedupe``, one event of each (user, item, time) is kept: of the
     greatest weight, then of the first name, then of the first context.
 
     Args:
@@ -124,6 +158,7 @@ def build_shard(
         max_user_events: at least 1.
         dedupe: whether repeats are dropped.
         weights: event type -> weight; may be empty.
+        cuts: times in microseconds, ascending, at which a window ends and the next begins; none: one window.
 
     Returns:
         the shard, and the rows left out by reason (``max_user_events``, ``duplicate``).
@@ -134,11 +169,11 @@ def build_shard(
         held.append(table)
         rows += table.num_rows
         if rows > limit:
-            shard, dropped = _cap(_sort(held, weights), max_user_events)
+            shard, dropped = _cap(_sort(held, weights), max_user_events, cuts)
             capped += dropped
             held, rows = [shard.to_table()], len(shard.user)
             limit = rows + _COMPACT_ROWS
-    shard, dropped = _cap(_sort(held, weights), max_user_events)
+    shard, dropped = _cap(_sort(held, weights), max_user_events, cuts)
     capped += dropped
     repeats = 0
     if dedupe:
@@ -149,10 +184,8 @@ def build_shard(
     return shard, {reason: count for reason, count in counts.items() if count}
 
 
-def _cap(shard: Shard, most: int) -> tuple[Shard, int]:
-    ends = np.cumsum(np.bincount(shard.user, minlength=len(shard.users)))
-    from_end = ends[shard.user] - np.arange(len(shard.user))
-    kept = from_end <= most
+def _cap(shard: Shard, most: int, cuts: Sequence[int]) -> tuple[Shard, int]:
+    kept = is_among_newest(shard.user, shard.time_us, most, cuts)
     dropped = int(len(kept) - kept.sum())
     return (shard.take(kept) if dropped else shard), dropped
 

@@ -31,6 +31,11 @@ class Windows:
     test_from_us: int
     until_us: int
 
+    @property
+    def cuts(self) -> tuple[int, int]:
+        """Times at which one window ends and the next begins."""
+        return self.validation_from_us, self.test_from_us
+
 
 def quantile_cut(times: Sequence[npt.NDArray[np.int64]], share: Fraction) -> int:
     """Return the smallest time before which, strictly, at least ``floor(share n)`` of the ``n`` events lie.

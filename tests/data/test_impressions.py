@@ -87,6 +87,9 @@ def test_merging_is_independent_of_order_and_counts_what_it_leaves_out() -> None
     pieces = [kept.slice(at, 1) for at in reversed(range(kept.num_rows))]
     assert merge_impressions(pieces, ids, 2)[0].equals(table)
     assert merge_impressions([], ids, 2)[0].num_rows == 0
+    by_window, left_out = merge_impressions(pieces, ids, 2, (5,))
+    assert by_window["time_us"].to_pylist() == [1, 3, 4, 5]
+    assert left_out == {"unknown_item": 1, "max_user_events": 2}
 
 
 def _timeline(events: list[tuple[str, int, int]]) -> Timeline:

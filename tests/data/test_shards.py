@@ -54,6 +54,20 @@ def test_of_a_hot_user_the_newest_are_kept_and_the_rest_is_counted() -> None:
     assert counts == {"max_user_events": 7}
 
 
+def test_each_window_keeps_its_own_newest_so_later_events_push_nothing_out() -> None:
+    early = [("bot", f"i{i}", i, "") for i in range(6)] + [("a", "x", 0, "")]
+    late = [("bot", f"j{i}", 10 + i, "") for i in range(4)] + [("bot", "k", 20, "")]
+    for events, dropped in ((early, 4), (early + late, 6)):
+        shard, counts = build_shard([_table(events)], max_user_events=2, dedupe=True, weights={}, cuts=(10, 20))
+        assert [row for row in _rows(shard) if row[2] < 10] == [
+            ("a", "x", 0, ""),
+            ("bot", "i4", 4, ""),
+            ("bot", "i5", 5, ""),
+        ]
+        assert counts == {"max_user_events": dropped}
+    assert [row[1] for row in _rows(shard)][3:] == ["j2", "j3", "k"]
+
+
 def test_result_depends_neither_on_order_nor_on_blocks_nor_on_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     events = [
@@ -61,12 +75,14 @@ def test_result_depends_neither_on_order_nor_on_blocks_nor_on_compaction(monkeyp
         for _ in range(600)
     ]
     weights = {"click": 1.0, "buy": 2.0}
-    whole = build_shard([_table(events)], max_user_events=40, dedupe=True, weights=weights)
+    cuts = (11, 20)
+    whole = build_shard([_table(events)], max_user_events=40, dedupe=True, weights=weights, cuts=cuts)
+    assert whole[1]["max_user_events"] > 50
     monkeypatch.setattr(shards, "_COMPACT_ROWS", 50)
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(len(events))
         blocks = [_table([events[at] for at in part]) for part in np.array_split(order, 17)]
-        again = build_shard(iter(blocks), max_user_events=40, dedupe=True, weights=weights)
+        again = build_shard(iter(blocks), max_user_events=40, dedupe=True, weights=weights, cuts=cuts)
         assert _rows(again[0]) == _rows(whole[0])
         assert again[1] == whole[1]
 
