@@ -1,12 +1,19 @@
 """`make bench-index`: this index against faiss, hnswlib, usearch and exact search, on one thread.
 
     python -m tests.benchmarks.bench_index          100k and 1M vectors of 64 dimensions, five rounds
-    SIZES=100000 SYSTEMS=recsys_cg,faiss_ivf python -m tests.benchmarks.bench_index
+    SIZES=1000000 python -m tests.benchmarks.bench_index
+    SYSTEMS=recsys_cg,faiss_ivf ...                 some of the systems
+    ONLY=build ...                                  build and tune, without the rounds
     QUICK=1 python -m tests.benchmarks.bench_index  20k vectors, three rounds, no usearch and no hnswlib
 
 Each system is built in one process, and loaded and searched in another that stays while the others take their
-turns: rounds are interleaved. Settings are chosen on 1,024 queries and recall is reported on 2,048 others. Times
-are processor seconds; builds use both cores, searches one.
+turns: rounds are interleaved. Settings are chosen on 1,024 queries, for every system by the rule of this library (mean
+recall less two standard errors reaches the target), and recall is reported on 2,048 others. Times are processor
+seconds; builds use both cores, searches one.
+
+Data, indexes and settings are kept in ``.bench/index/SIZE`` and used again while the code that made them is the same,
+so that a run that was stopped goes on. The rounds of all systems of a size are always measured together, and kept;
+``.bench/index.json`` and the table hold the last ones of every size.
 """
 
 from __future__ import annotations
@@ -14,10 +21,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -26,11 +31,13 @@ from typing import Any
 import numpy as np
 
 from tests.benchmarks.index_data import prepare
+from tests.benchmarks.index_pieces import Pieces, code_key
 from tests.benchmarks.index_systems import SYSTEMS
 from tests.benchmarks.record import FOLDER, Figure, measure_figure, write_record
 
 DIM, K = 64, 100
 TARGETS = (0.9, 0.95, 0.99)
+LAYER_TARGETS = ("0.95", "0.99")
 NEEDS = {"faiss_ivf": "faiss", "faiss_hnsw": "faiss", "hnswlib": "hnswlib", "usearch": "usearch"}
 RATIO_TARGETS = {0.95: 2.0, 0.99: 3.0}
 
@@ -77,9 +84,10 @@ def _one_thread() -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def build(name: str, folder: Path) -> dict[str, Any]:
+def build(name: str, pieces: Pieces) -> dict[str, Any]:
     """Build one system in its own process and return its cost."""
-    command = [sys.executable, "-m", "tests.benchmarks.index_child", "build", name, str(folder)]
+    pieces.clear(f"index_{name}")
+    command = [sys.executable, "-m", "tests.benchmarks.index_child", "build", name, str(pieces.folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{name} failed to build:\n{done.stderr[-2000:]}")
@@ -88,40 +96,48 @@ def build(name: str, folder: Path) -> dict[str, Any]:
     return cost
 
 
-def measure(names: list[str], folder: Path, rounds: int) -> dict[str, Any]:
-    """Build, tune and time all systems over the data in ``folder``."""
-    costs = {name: build(name, folder) for name in names}
+def tune(name: str, pieces: Pieces) -> dict[str, Any]:
+    """Choose the settings of one system for every target."""
+    child = Child(name, pieces.folder)
+    try:
+        tuned = {str(target): child.order("tune", target=target) for target in TARGETS}
+    finally:
+        child.close()
+    print(f"  {name}: {tuned}", flush=True)
+    return tuned
+
+
+def measure(names: list[str], pieces: Pieces, rounds: int) -> dict[str, Any]:
+    """Build and tune what is not there yet, then time all systems in turns."""
+    keys = {name: code_key(name) for name in names}
+    costs = {name: pieces.get(f"cost_{name}", keys[name], lambda name=name: build(name, pieces)) for name in names}
+    tuned = {name: pieces.get(f"tuned_{name}", keys[name], lambda name=name: tune(name, pieces)) for name in names}
+    if not rounds:
+        return {}
     children: dict[str, Child] = {}
     try:
-        children.update((name, Child(name, folder)) for name in names)
-        return {"costs": costs, **_time_all(children, rounds)}
+        children.update((name, Child(name, pieces.folder)) for name in names)
+        return {"costs": costs, "tuned": tuned, **_time_all(children, tuned, rounds)}
     finally:
         for child in children.values():
             child.close()
 
 
-def _time_all(children: dict[str, Child], rounds: int) -> dict[str, Any]:
-    tuned: dict[str, dict[float, Any]] = defaultdict(dict)
-    for name, child in children.items():
-        for target in TARGETS:
-            tuned[name][target] = child.order("tune", target=target)
-            print(f"  {name}: recall {target}: {tuned[name][target]}", flush=True)
-    speeds: dict[tuple[str, float], list[dict[str, float]]] = defaultdict(list)
-    for _ in range(rounds):
-        for target in TARGETS:
+def _time_all(children: dict[str, Child], tuned: dict[str, Any], rounds: int) -> dict[str, Any]:
+    speeds: dict[str, dict[str, list[dict[str, float]]]] = {name: defaultdict(list) for name in children}
+    layers: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for turn in range(rounds):
+        for target in map(str, TARGETS):
             for name, child in children.items():
                 setting = tuned[name][target]["setting"]
-                if setting is not None and (name != "exact" or target == TARGETS[0]):
+                if setting is not None and (name != "exact" or target == str(TARGETS[0])):
                     count = 64 if name == "exact" else 512
-                    speeds[name, target].append(child.order("round", setting=setting, count=count))
-    layers = {
-        target: [
-            children["recsys_cg"].order("layer", setting=tuned["recsys_cg"][target]["setting"]) for _ in range(rounds)
-        ]
-        for target in (0.95, 0.99)
-    }
+                    speeds[name][target].append(child.order("round", setting=setting, count=count))
+        for target in LAYER_TARGETS:
+            layers[target].append(children["recsys_cg"].order("layer", setting=tuned["recsys_cg"][target]["setting"]))
+        print(f"  round {turn + 1} of {rounds}", flush=True)
     resident = {name: child.loaded["resident_mb"] for name, child in children.items()}
-    return {"tuned": tuned, "speeds": speeds, "layers": layers, "resident_mb": resident}
+    return {"speeds": speeds, "layers": layers, "resident_mb": resident}
 
 
 def make_figures(size: int, measured: dict[str, Any]) -> list[Figure]:
@@ -166,73 +182,110 @@ def make_figures(size: int, measured: dict[str, Any]) -> list[Figure]:
 def _speed_figures(label: str, measured: dict[str, Any], *, judged: bool) -> list[Figure]:
     figures = []
     for target in TARGETS:
-        held_out = measured["tuned"]["recsys_cg"][target]["recall"]
-        figures.append(
-            measure_figure(f"held_out_recall_at_target_{target}_{label}", [held_out], "share", target=(">=", target))
-        )
-        for kind in ("single", "batch"):
-            rounds = {
-                name: [one[f"{kind}_qps"] for one in measured["speeds"][name, target]]
-                for name in measured["costs"]
-                if measured["speeds"].get((name, target))
-            }
-            peers = {name: values for name, values in rounds.items() if name in NEEDS}
-            best = max(peers, key=lambda name: float(np.median(peers[name])))
-            wanted = RATIO_TARGETS.get(target) if kind == "single" and judged else None
-            figures.append(
-                measure_figure(
-                    f"qps_{kind}_recall_{target}_{label}",
-                    rounds["recsys_cg"],
-                    "queries/s",
-                    against=SYSTEMS[best].label,
-                    peers=peers[best],
-                    target=(">=", wanted) if wanted else None,
+        for name, by_target in measured["tuned"].items():
+            if name != "exact" and by_target[str(target)]["setting"] is not None:
+                bound = (">=", target) if name == "recsys_cg" else None
+                shown = "" if name == "recsys_cg" else f"{name}_"
+                figures.append(
+                    measure_figure(
+                        f"held_out_recall_{shown}at_target_{target}_{label}",
+                        [by_target[str(target)]["recall"]],
+                        "share",
+                        target=bound,
+                    )
                 )
-            )
-            for name, values in rounds.items():
-                if name != "recsys_cg":
-                    figures.append(measure_figure(f"qps_{kind}_{name}_recall_{target}_{label}", values, "queries/s"))
+        for kind in ("single", "batch"):
+            figures += _compare(label, measured, target, kind, judged=judged)
     return figures
 
 
-def _layer_figures(label: str, measured: dict[str, Any], *, judged: bool) -> list[Figure]:
-    return [
+def _compare(label: str, measured: dict[str, Any], target: float, kind: str, *, judged: bool) -> list[Figure]:
+    rounds = {
+        name: [one[f"{kind}_qps"] for one in by_target[str(target)]]
+        for name, by_target in measured["speeds"].items()
+        if by_target.get(str(target))
+    }
+    peers = {name: values for name, values in rounds.items() if name in NEEDS}
+    best = max(peers, key=lambda name: float(np.median(peers[name])))
+    wanted = RATIO_TARGETS.get(target) if kind == "single" and judged else None
+    figures = [
         measure_figure(
-            f"layer_adds_{kind}_recall_{target}_{label}",
-            [one[kind] for one in rounds],
-            "share",
-            target=("<=", bound) if judged else None,
+            f"qps_{kind}_recall_{target}_{label}",
+            rounds["recsys_cg"],
+            "queries/s",
+            against=SYSTEMS[best].label,
+            peers=peers[best],
+            target=(">=", wanted) if wanted else None,
         )
-        for target, rounds in measured["layers"].items()
-        for kind, bound in (("single", 0.4), ("batch", 0.1))
+    ]
+    return figures + [
+        measure_figure(f"qps_{kind}_{name}_recall_{target}_{label}", values, "queries/s")
+        for name, values in rounds.items()
+        if name != "recsys_cg"
     ]
 
 
-def main(folder: Path = FOLDER) -> Path:
-    """Run the benchmark and write ``folder/index.json``."""
-    started = time.monotonic()
-    quick = os.environ.get("QUICK") == "1"
-    sizes = [20_000] if quick else [int(size) for size in os.environ.get("SIZES", "100000,1000000").split(",")]
+def _layer_figures(label: str, measured: dict[str, Any], *, judged: bool) -> list[Figure]:
+    """Return what the layer adds to a bare search, and how much of that ScaNN itself takes to find as many as needed.
+
+    A history of 50 that is left out makes 150 results necessary where 100 are wanted.
+    """
+    figures = []
+    for target, rounds in measured["layers"].items():
+        for kind, bound in (("single", 0.4), ("batch", 0.1)):
+            name = f"{kind}_recall_{target}_{label}"
+            added = [one[kind] for one in rounds]
+            figures.append(
+                measure_figure(f"layer_adds_{name}", added, "share", target=("<=", bound) if judged else None)
+            )
+            figures.append(
+                measure_figure(f"of_which_wider_search_{name}", [one[f"{kind}_wider"] for one in rounds], "share")
+            )
+    return figures
+
+
+def _choose_systems(*, quick: bool) -> list[str]:
     names = [name for name in SYSTEMS if not NEEDS.get(name) or importlib.util.find_spec(NEEDS[name])]
     if "faiss_ivf" not in names:
         raise SystemExit("faiss is not installed; install the bench extra: pip install '.[bench]'")
     if wanted := os.environ.get("SYSTEMS"):
         names = [name for name in names if name in wanted.split(",")]
-    if quick:
-        names = [name for name in names if name not in {"hnswlib", "usearch"}]
-    figures: list[Figure] = []
-    settings: dict[str, Any] = {}
+    return [name for name in names if name not in {"hnswlib", "usearch"}] if quick else names
+
+
+def _collect(folder: Path) -> dict[int, dict[str, Any]]:
+    """Return the last rounds of every size that has any, smallest first."""
+    sizes = sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+    kept = {size: Pieces(folder / str(size)).read("rounds") for size in sizes}
+    return {size: piece["value"] for size, piece in kept.items() if piece is not None}
+
+
+def main(folder: Path = FOLDER) -> Path | None:
+    """Run the benchmark and write ``folder/index.json``; None where it only builds."""
+    started = time.monotonic()
+    quick, only_build = os.environ.get("QUICK") == "1", os.environ.get("ONLY") == "build"
+    sizes = [20_000] if quick else [int(size) for size in os.environ.get("SIZES", "100000,1000000").split(",")]
+    names = _choose_systems(quick=quick)
+    home = folder / ("index-quick" if quick else "index")
     for size in sizes:
-        scratch = Path(tempfile.mkdtemp(prefix="bench-index-"))
-        try:
-            prepare(scratch, size, DIM, 1024, 1024 if quick else 2048, K)
-            print(f"{size:,} vectors, {time.monotonic() - started:.0f} s", flush=True)
-            measured = measure(names, scratch, 3 if quick else 5)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-        figures += make_figures(size, measured)
-        settings[str(size)] = {name: {str(t): s for t, s in by.items()} for name, by in measured["tuned"].items()}
-    return write_record("index", figures, started, folder, settings=settings)
+        pieces = Pieces(home / str(size))
+        test = 1024 if quick else 2048
+        pieces.get("data", code_key("exact"), lambda pieces=pieces, size=size, test=test: _prepare(pieces, size, test))
+        print(f"{size:,} vectors, {time.monotonic() - started:.0f} s", flush=True)
+        measured = measure(names, pieces, 0 if only_build else 3 if quick else 5)
+        if measured:
+            pieces.get("rounds", str(time.time()), lambda measured=measured: measured)
+    if only_build:
+        return None
+    collected = _collect(home)
+    figures = [figure for size, measured in collected.items() for figure in make_figures(size, measured)]
+    settings = {str(size): measured["tuned"] for size, measured in collected.items()}
+    return write_record("index-quick" if quick else "index", figures, started, folder, settings=settings)
+
+
+def _prepare(pieces: Pieces, size: int, test: int) -> dict[str, Any]:
+    prepare(pieces.folder, size, DIM, 1024, test, K)
+    return {"items": size, "test": test}
 
 
 if __name__ == "__main__":
