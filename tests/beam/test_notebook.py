@@ -16,7 +16,7 @@ def test_a_pipeline_in_ipython_keeps_its_labels_and_needs_no_data_frames(monkeyp
     with open_pipeline([]) as pipeline:
         applied = pipeline | "Make numbers" >> beam.Create([1])
     assert applied.producer is not None
-    assert applied.producer.full_label .startswith("Make numbers")
+    assert applied.producer.full_label.startswith("Make numbers")
 
 
 def test_beam_is_left_as_it_was() -> None:
