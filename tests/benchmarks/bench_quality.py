@@ -77,7 +77,7 @@ class Piece:
 
     def path(self, folder: Path) -> Path:
         """Return where the result is kept."""
-        return folder / "quality" / "pieces" / self.quality.name / f"{self.variant}-{self.seed}.json"
+        return _pieces(folder) / self.quality.name / f"{self.variant}-{self.seed}.json"
 
     def result(self, folder: Path) -> dict[str, Any] | None:
         """Return the kept result, or None where there is none of this key."""
@@ -98,6 +98,11 @@ class Piece:
         result = json.loads(new.read_text(encoding="utf-8"))
         write_text_atomically(out, json.dumps({"key": self.key, **result}, indent=1, ensure_ascii=False) + "\n")
         new.unlink()
+
+
+def _pieces(folder: Path) -> Path:
+    """Return where results are kept; those of a trial are apart."""
+    return folder / "quality" / ("trials" if os.environ.get("OVERRIDES") else "pieces")
 
 
 def _digest_code(*places: str) -> str:
@@ -131,13 +136,15 @@ def _named(variable: str, default: tuple[str, ...], known: tuple[str, ...]) -> t
     return names
 
 
-def run_pieces(names: tuple[str, ...], seeds: int, folder: Path) -> dict[str, str]:
-    """Measure what is not there yet; return the sets that were skipped -> why."""
+def run_pieces(names: tuple[str, ...], seeds: int, folder: Path) -> tuple[dict[str, QualitySet], dict[str, str]]:
+    """Measure what is not there yet; return the sets by name, and those that were skipped -> why."""
     everything = tuple(dict.fromkeys(variant for each in VARIANTS.values() for variant in each))
-    wanted, skipped = _named("VARIANTS", everything, everything), {}
+    wanted = _named("VARIANTS", everything, everything)
+    opened: dict[str, QualitySet] = {}
+    skipped: dict[str, str] = {}
     for name in names:
         try:
-            quality = SETS[_DATA_OF.get(name, name)](folder)
+            quality = opened[_DATA_OF.get(name, name)] = SETS[_DATA_OF.get(name, name)](folder)
         except (SkippedError, SourceError) as reason:
             skipped[name] = str(reason)
             print(f"{name}: skipped, {reason}", flush=True)
@@ -147,14 +154,22 @@ def run_pieces(names: tuple[str, ...], seeds: int, folder: Path) -> dict[str, st
                 piece = Piece(quality, variant, seed)
                 if variant in wanted and piece.result(folder) is None:
                     piece.run(folder)
-    return skipped
+    return opened, skipped
 
 
-def collect(folder: Path, *, only: str | None = None) -> list[dict[str, Any]]:
-    """Read all pieces that are there; a movielens-100k piece is one only of a quick bench."""
-    paths = sorted((folder / "quality" / "pieces").glob("*/*.json"))
-    pieces = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    return [piece for piece in pieces if (piece["set"] == only if only else piece["set"] != "movielens-100k")]
+def collect(folder: Path, opened: Mapping[str, QualitySet], *, is_quick: bool) -> list[dict[str, Any]]:
+    """Read the results that are there, but those of a set just opened whose data, settings or code have changed."""
+    pieces = []
+    for path in sorted(_pieces(folder).glob("*/*.json")):
+        piece = json.loads(path.read_text(encoding="utf-8"))
+        name = path.parent.name
+        if (name == "movielens-100k") != is_quick:
+            continue
+        if name in opened and Piece(opened[name], piece["variant"], piece["seed"]).key != piece["key"]:
+            print(f"{name}: {piece['variant']}, seed {piece['seed']}, is of other data, settings or code: left out")
+            continue
+        pieces.append(piece)
+    return pieces
 
 
 def main(folder: Path = FOLDER) -> Path:
@@ -164,12 +179,13 @@ def main(folder: Path = FOLDER) -> Path:
     every = tuple(name for name in VARIANTS if name != "movielens-100k")
     names = ("movielens-100k",) if is_quick else _named("SETS", every, every)
     seeds = 1 if is_quick else int(os.environ.get("SEEDS", "3"))
-    skipped = run_pieces(names, seeds, folder)
-    pieces = collect(folder, only="movielens-100k" if is_quick else None)
+    opened, skipped = run_pieces(names, seeds, folder)
+    pieces = collect(folder, opened, is_quick=is_quick)
     tables = tabulate(pieces)
     print_tables(tables)
+    kind = "-quick" if is_quick else "-trial" if os.environ.get("OVERRIDES") else ""
     return write_record(
-        "quality-quick" if is_quick else "quality", make_figures(pieces), started, folder,
+        f"quality{kind}", make_figures(pieces), started, folder,
         protocol="whole catalogue ranked, seen items filtered; ours measured through its index; baselines and the "
         "number of epochs of TFRS chosen on validation queries; mean over the seeds, smallest and largest beside it",
         skipped=skipped, tables=tables,

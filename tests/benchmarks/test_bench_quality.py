@@ -8,10 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from recsys_cg.config import load_config
 from recsys_cg.schema import queries_schema
 from tests.benchmarks import bench_quality
 from tests.benchmarks import quality_splits as splits
 from tests.benchmarks.quality_figures import make_figures, tabulate
+from tests.benchmarks.quality_run import overrides_of
+from tests.benchmarks.quality_sets import CONFIGS
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -129,6 +132,14 @@ def test_the_code_digest_sees_code_and_not_words(tmp_path: Path, monkeypatch: py
         file.write_text(text, encoding="utf-8")
         digests.append(bench_quality._digest_code("x.py"))
     assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize("variant", ["two_tower", "without_id_dropout", *bench_quality.ABLATION])
+def test_every_variant_is_a_valid_configuration_with_as_many_negatives_as_are_shipped(variant: str) -> None:
+    shipped = load_config(CONFIGS / "movielens-1m.toml")
+    changed = load_config(CONFIGS / "movielens-1m.toml", overrides_of(variant, shipped))
+    assert sum(one.count for one in changed.model.negatives) == sum(one.count for one in shipped.model.negatives)
+    assert (changed == shipped) == (variant == "two_tower")
 
 
 @pytest.mark.slow
