@@ -149,7 +149,7 @@ def _fingerprint(data: Dataset, model: ModelConfig, training: TrainingConfig, se
 
 
 def _export(network: TwoTower, data: Dataset, catalogue: Catalogue, directory: Path, *, model: ModelConfig) -> None:
-    export_query_tower(network.query_tower, directory, dim=model.dim, max_history=data.max_history)
+    export_query_tower(network.served_tower(), directory, dim=model.dim, max_history=data.max_history)
     export_item_tower(network.item_tower, catalogue.features, directory)
     write_item_tables(directory, data.items, data.features.to_json())
     write_contract(

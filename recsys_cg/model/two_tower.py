@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,9 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         self._id_rows = tf.constant(catalogue.id_rows)
         policy = keras.mixed_precision.Policy("mixed_bfloat16" if training.mixed_precision else "float32")
         self.item_tower = ItemTower(config, features=catalogue.features, items=int(catalogue.id_rows.max()))
-        self.query_tower = QueryTower(config, events=events, max_length=max_length, dtype=policy)
+        self._build_tower = partial(QueryTower, config, events=events, max_length=max_length)
+        self.query_tower = self._build_tower(dtype=policy)
+        self._served: Callable[[], QueryTower] = lambda: self.query_tower
         self.task = CorrectedRetrieval(config, chunk=training.softmax_chunk)
         self.sources = Sources(config, catalogue.counts)
         encode = self.query_tower.__call__
@@ -69,11 +72,26 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         rows, grid = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.float32)
         history, codes = tf.TensorSpec([None, None, config.dim], tf.float32), tf.TensorSpec([None, None], tf.int32)
         self._rows_encoder = tf.function(self._encode_rows, input_signature=[rows])
-        self._last_encoder = tf.function(self.query_tower.encode_last, input_signature=[history, grid, codes, rows])
+        self._last_encoder = tf.function(self._encode_last, input_signature=[history, grid, codes, rows])
 
     def build_weights(self) -> None:
         """Create every weight; call once, before the optimiser is built."""
-        self.query_tower(tf.zeros([1, 1, self._config.dim]), tf.zeros([1, 1]), tf.zeros([1, 1], tf.int32))
+        blank = (tf.zeros([1, 1, self._config.dim]), tf.zeros([1, 1]), tf.zeros([1, 1], tf.int32))
+        self.query_tower(*blank)
+        if self.query_tower.compute_dtype != "float32":
+            served = self._build_tower()
+            served(*blank)
+            self._served = lambda: served  # out of Keras's sight: the copy's weights are not trained
+
+    def served_tower(self) -> QueryTower:
+        """Return the query tower in float32 with the weights as they are: what is validated, mined with and exported.
+
+        The trained tower itself, unless it computes in mixed precision, which LiteRT cannot: then a copy of it.
+        """
+        served = self._served()
+        if served is not self.query_tower:
+            served.set_weights(self.query_tower.get_weights())
+        return served
 
     @property
     def parameters(self) -> int:
@@ -171,7 +189,11 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         return OwnCandidates(vectors, draw.valid, source.log_expected_count(draw.items, draw), self.sources.skip_weight)
 
     def encode_items(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return (vectors, history vectors) of all items, float32 [items, dim] each, in blocks."""
+        """Return (vectors, history vectors) of all items, float32 [items, dim] each, in blocks.
+
+        From then on `encode_histories` answers with the weights as they are now.
+        """
+        self.served_tower()
         vectors, history = [], []
         for start in range(0, self.items, _BLOCK):
             rows = tf.range(start, min(start + _BLOCK, self.items))
@@ -183,6 +205,9 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
     def _encode_rows(self, rows: Any) -> tuple[Any, Any]:
         content = {name: tf.gather(table, rows) for name, table in self._content.items()}
         return self.item_tower.vectors(tf.gather(self._id_rows, rows), content)
+
+    def _encode_last(self, *inputs: Any) -> Any:
+        return self._served().encode_last(*inputs)
 
     def encode_histories(self, inputs: Mapping[str, Any]) -> Any:
         """Encode ``history``, ``gap_s``, ``event``, ``length`` as `QueryTower.encode_last`: float32 [queries, dim]."""

@@ -13,9 +13,12 @@ from recsys_cg.data.dataset import Dataset
 from recsys_cg.model.catalogue import load_catalogue
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.inputs import Sequences, stream_epoch
+from recsys_cg.model.item_encoder import ItemEncoder
 from recsys_cg.model.optimizer import build_optimizer
 from recsys_cg.model.two_tower import TwoTower
-from tests.model.conftest import MODEL
+from recsys_cg.model.validation import RecallProbe
+from tests.model.conftest import MODEL, SEED, TRAINING, train
+from tests.model.test_export import litert, random_inputs
 
 SHAPE = (4, 24)
 
@@ -69,6 +72,20 @@ def test_mixed_precision_keeps_weights_and_vectors_in_float32(dataset: Path) -> 
     assert network.encode_items()[0].dtype == np.float32
 
 
+def test_mixed_precision_validates_and_exports_the_float32_tower_of_its_weights(dataset: Path) -> None:
+    mixed, _ = build(dataset, mixed_precision=True)
+    plain, _ = build(dataset)
+    assert plain.served_tower() is plain.query_tower
+    for weight in mixed.query_tower.trainable_variables:
+        weight.assign_add(0.1 * tf.random.stateless_normal(weight.shape, [len(weight.name), 1]))
+    plain.query_tower.set_weights(mixed.query_tower.get_weights())
+    served = mixed.served_tower()
+    assert served.compute_dtype == "float32"
+    assert len(mixed.trainable_variables) == len(plain.trainable_variables)
+    inputs = {name: tf.constant(value) for name, value in random_inputs(8, 12, 16).items()}
+    np.testing.assert_array_equal(mixed.encode_histories(inputs), plain.encode_histories(inputs))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
@@ -109,3 +126,23 @@ def _tensors(batch: dict[str, Any]) -> dict[str, Any]:
     size = 4096 - len(batch["own_item"])
     padded = {name: np.pad(batch[name], (0, size), mode="edge") for name in ("own_segment", "own_item")}
     return {name: tf.constant(value) for name, value in {**batch, **padded}.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["mixed_precision", "jit_compile"])
+def test_each_option_trains_to_an_encoder_that_serves_what_was_validated(
+    dataset: Path, tmp_path: Path, option: str
+) -> None:
+    trained = train(dataset, tmp_path, training={option: True, "epochs": 3})
+    data = Dataset.open(dataset)
+    vectors, history = ItemEncoder.open(trained.directory).encode(data.items["item_id"], data.items)
+
+    class Exported:
+        def encode_histories(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+            return tf.constant(litert(trained.directory, {name: value.numpy() for name, value in inputs.items()}))
+
+    probe = RecallProbe(
+        data.queries("validation"), max_history=data.max_history, k=TRAINING["validation_k"], most=10_000, seed=SEED
+    )
+    recall = probe.recall(Exported(), vectors, history)  # type: ignore[arg-type]
+    assert recall == pytest.approx(trained.info["validation_recall"], abs=5e-3)  # near ties may fall either way
