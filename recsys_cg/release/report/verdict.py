@@ -91,7 +91,7 @@ def _gate_row(gate: Mapping[str, Any]) -> GateRow:
         passed=gate.get("passed") is True,
         value=words.quantity(gate.get("value")),
         threshold=words.quantity(gate.get("threshold")),
-        why=str(gate.get("why", "")),
+        why=words.typeset(str(gate.get("why", ""))),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -23,11 +24,14 @@ __all__ = [
     "signed",
     "size",
     "system_label",
+    "typeset",
 ]
 
 ABSENT: Final = "\u2013"
 """What stands where a figure is not known: never a made-up zero."""
 
+_SCIENTIFIC = re.compile(r"\d(?:\.\d+)?e[+-]\d+")
+_NEGATIVE = re.compile(r"(?<![\w-])-(?=\d)")
 _RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 
 _SYSTEMS = {
@@ -129,6 +133,12 @@ def _power(text: str) -> str:
     if not exponent:
         return text
     return f"{digits}\u2009\u00d7\u200910" + str(int(exponent)).translate(_RAISED)
+
+
+def typeset(text: str) -> str:
+    """Return prose with its negative numbers and powers of ten as people write them."""
+    powers = _SCIENTIFIC.sub(lambda found: _power(found[0]), text)
+    return _NEGATIVE.sub("\u2212", powers)
 
 
 def duration(hours: Any) -> str:

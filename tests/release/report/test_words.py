@@ -145,3 +145,16 @@ def test_a_span_of_time_has_its_own_unit(hours: object, text: str) -> None:
 )
 def test_short_latencies_are_in_microseconds(value: object, text: str) -> None:
     assert words.milliseconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("old -0.0722 to -0.05: a drop", f"old {MINUS}0.0722 to {MINUS}0.05: a drop"),
+        ("from 1 is 1.464e-07 and", "from 1 is 1.464\u2009\u00d7\u200910⁻⁷ and"),
+        ("(-3) 2026-11-29, r-1, k-NN, 1e5", f"({MINUS}3) 2026-11-29, r-1, k-NN, 1e5"),
+        ("", ""),
+    ],
+)
+def test_prose_gets_minus_signs_and_powers_and_keeps_its_hyphens(text: str, shown: str) -> None:
+    assert words.typeset(text) == shown
