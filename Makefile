@@ -7,7 +7,7 @@ FLINK_JOB_SERVER ?= .cache/flink/job-server.jar
 PYTEST  := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-slow notebooks flink-test prism-test airflow-test bench-data bench-index bench-quality bench-serve bench-training lock clean
+.PHONY: help setup demo check format test test-slow notebooks flink-test prism-test airflow-test bench-data bench-index bench-quality bench-serve bench-training lock proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ bench-training: setup ## training speed, memory and time to a known recall again
 
 bench-serve: setup ## lookups against the TFRS way, and the service against its own limit; QUICK=1 for a small version
 	$(BIN)/python -m tests.benchmarks.bench_serve
+
+proto: setup ## write the gRPC messages anew from lookup.proto
+	$(BIN)/uv run --no-project --with grpcio-tools==1.76.0 python -m grpc_tools.protoc -I. --python_out=. recsys_cg/serving/rpc/lookup.proto
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-annotate --no-header --generate-hashes pyproject.toml --output-file requirements.lock

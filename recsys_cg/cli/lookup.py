@@ -119,6 +119,9 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to bind; default from [serving].")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")] = 1,
+    grpc_port: Annotated[
+        int | None, typer.Option("--grpc-port", min=0, max=65535, help="Serve gRPC there as well; 0 picks a free one.")
+    ] = None,
     histories: Annotated[
         str | None, typer.Option("--histories", help="Redis with fresh user histories.", metavar="redis://HOST:PORT")
     ] = None,
@@ -136,7 +139,7 @@ def serve(
 
     source = store_path(store, config, workdir, overrides)
     settings = ServingConfig() if store is not None else load_config(config, overrides).serving
-    changes: dict[str, Any] = {"host": host, "port": port, "live_histories": histories}
+    changes: dict[str, Any] = {"host": host, "port": port, "live_histories": histories, "grpc_port": grpc_port}
     settings = settings.model_copy(update={key: value for key, value in changes.items() if value is not None})
     run_service(source, settings, workers=workers)
 

@@ -70,6 +70,7 @@ class ServingConfig(Section):
 
     host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8080, ge=0, le=65535)
+    grpc_port: int | None = Field(None, ge=0, le=65535, description="also serve gRPC there (extra grpc); 0: a free one")
     max_k: Positive = 1000
     max_batch: Positive = 256
     max_history: Positive = Field(1000, description="longest history taken from a request")

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recsys_cg import __version__
 from recsys_cg.config import ServingConfig
@@ -27,6 +28,9 @@ from recsys_cg.serving.direct import DirectPaths
 from recsys_cg.serving.gatehouse import Gatehouse
 from recsys_cg.serving.problems import add_handlers
 from recsys_cg.serving.routes import Endpoints
+
+if TYPE_CHECKING:
+    from recsys_cg.serving.rpc.server import RpcFace
 
 __all__ = ["create_app"]
 
@@ -56,15 +60,18 @@ def create_app(store: str | Path, config: ServingConfig, token: str | None = Non
         deadline_s=config.deadline_ms / 1000,
         observe=metrics.observe_answers,
     )
+    rpc: RpcFace | None = None
     app = FastAPI(
         title="recsys-cg",
         version=__version__,
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=lambda _: _live(follower, batcher, metrics, config.reload_seconds),
+        lifespan=lambda _: _live(follower, batcher, metrics, config, rpc),
     )
     endpoints = Endpoints(config, RequestModels.of(config), follower, batcher, metrics)
+    if config.grpc_port is not None:
+        rpc = _make_rpc(config, token, endpoints)
     posted = {"/v1/candidates": endpoints.candidates, "/v1/candidates:batch": endpoints.candidates_batch}
     add_routes(app, endpoints)
     add_handlers(app, metrics)
@@ -80,6 +87,14 @@ def create_app(store: str | Path, config: ServingConfig, token: str | None = Non
     return app
 
 
+def _make_rpc(config: ServingConfig, token: str | None, endpoints: Endpoints) -> RpcFace:
+    from recsys_cg.serving.rpc.server import RpcFace  # noqa: PLC0415 - only those who configure it need it
+
+    return RpcFace(
+        config, token=token, batcher=endpoints.batcher, metrics=endpoints.metrics, describe=endpoints.described
+    )
+
+
 def _open_live(config: ServingConfig, metrics: Metrics) -> LiveHistories | None:
     if config.live_histories is None:
         return None
@@ -92,12 +107,22 @@ def _open_live(config: ServingConfig, metrics: Metrics) -> LiveHistories | None:
 
 
 @asynccontextmanager
-async def _live(follower: Follower, batcher: Batcher, metrics: Metrics, every_s: float) -> AsyncIterator[None]:
+async def _live(
+    follower: Follower, batcher: Batcher, metrics: Metrics, config: ServingConfig, rpc: RpcFace | None
+) -> AsyncIterator[None]:
     await _look(follower, metrics)
-    tasks = [asyncio.create_task(batcher.run()), asyncio.create_task(_follow(follower, metrics, every_s))]
+    tasks = [
+        asyncio.create_task(batcher.run()),
+        asyncio.create_task(_follow(follower, metrics, config.reload_seconds)),
+    ]
     try:
+        if rpc is not None:
+            port = await rpc.start()
+            _logger.info("gRPC on port %d", port, extra={"grpc_port": port})
         yield
     finally:
+        if rpc is not None:
+            await rpc.stop()
         for task in tasks:
             task.cancel()
         for task in tasks:

@@ -81,26 +81,38 @@ class Batcher:
         """Whether a request that came now would be refused."""
         return self._waiting >= self._most_waiting
 
-    async def ask(self, requests: Sequence[Request], render: Callable[[Sequence[Answer]], bytes]) -> bytes:
+    async def ask(
+        self,
+        requests: Sequence[Request],
+        render: Callable[[Sequence[Answer]], bytes],
+        *,
+        within_s: float | None = None,
+    ) -> bytes:
         """Answer ``requests`` from one release and return them as ``render`` writes them.
+
+        Args:
+            requests: one or more.
+            render: writes the answers; called in the thread.
+            within_s: the caller's own deadline, when it may be shorter than the service's.
 
         Raises:
             OverloadedError, DeadlineError, NotReadyError: it was not tried.
             RecsysError: what the lookup raised.
         """
-        return await self._submit(len(requests), requests=requests, render=render)
+        return await self._submit(len(requests), within_s, requests=requests, render=render)
 
-    async def call(self, function: Callable[[CandidateLookup], bytes]) -> bytes:
+    async def call(self, function: Callable[[CandidateLookup], bytes], *, within_s: float | None = None) -> bytes:
         """Run ``function`` with the lookup, in turn with everything else; raises as `ask`."""
-        return await self._submit(1, call=function)
+        return await self._submit(1, within_s, call=function)
 
-    async def _submit(self, weight: int, **what: Any) -> bytes:
+    async def _submit(self, weight: int, within_s: float | None, **what: Any) -> bytes:
         if self._lookup() is None:
             raise NotReadyError
         if self._waiting and self._waiting + weight > self._most_waiting:
             raise OverloadedError
         loop = asyncio.get_running_loop()
-        job = _Job(weight, time.monotonic() + self._deadline_s, loop.create_future(), **what)
+        limit_s = self._deadline_s if within_s is None else min(within_s, self._deadline_s)
+        job = _Job(weight, time.monotonic() + limit_s, loop.create_future(), **what)
         self._jobs.append(job)
         self._waiting += weight
         self._wake.set()

@@ -96,10 +96,15 @@ class Endpoints:
 
     async def release(self) -> Response:
         """Describe the release that serves."""
-        lookup = self.follower.lookup
-        if lookup is None:
+        described = self.described()
+        if described is None:
             raise NotReadyError
-        return _json(to_json(self._describe(lookup)))
+        return _json(to_json(described))
+
+    def described(self) -> dict[str, Any] | None:
+        """Return what is said of the release that serves; None while there is none."""
+        lookup = self.follower.lookup
+        return None if lookup is None else self._describe(lookup)
 
     def _describe(self, lookup: CandidateLookup) -> dict[str, Any]:
         release, refusal = lookup.release, self.follower.refusal

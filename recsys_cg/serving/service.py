@@ -62,8 +62,10 @@ def serve(store: str | Path, config: ServingConfig, *, workers: int = 1) -> None
     if config.live_histories is not None:
         RedisHistories(config.live_histories)  # a wrong address is said now, not by a worker
     logging.config.dictConfig(logging_config())
-    os.environ[_STORE], os.environ[_CONFIG] = str(store), config.model_dump_json()
     with ExitStack() as stack:
+        if config.grpc_port is not None:
+            config = config.model_copy(update={"grpc_port": _reserve(config, stack)})
+        os.environ[_STORE], os.environ[_CONFIG] = str(store), config.model_dump_json()
         if workers > 1:
             os.environ[_METRICS] = stack.enter_context(tempfile.TemporaryDirectory(prefix="recsys-cg-metrics-"))
             stack.callback(os.environ.pop, _METRICS, None)
@@ -89,7 +91,8 @@ def _run(settings: Any, config: ServingConfig, workers: int) -> None:
     listener = _bind(config.host, config.port)
     host, port = listener.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    _logger.info("listening on %s", url, extra={"url": url, "workers": workers, "token": config.token_env is not None})
+    extra = {"url": url, "grpc_port": config.grpc_port, "workers": workers, "token": config.token_env is not None}
+    _logger.info("listening on %s", url, extra=extra)
     if config.token_env is None and not _is_loopback(host):
         _logger.warning("anyone who reaches %s may ask: set serving.token_env, or bind to 127.0.0.1", url)
     try:
@@ -123,6 +126,25 @@ def _bind(host: str, port: int) -> socket.socket:
         ) from error
     listener.set_inheritable(True)
     return listener
+
+
+def _reserve(config: ServingConfig, stack: ExitStack) -> int:
+    """Bind the gRPC port without listening, so that it is free, known, and the workers' to share; return it."""
+    import recsys_cg.serving.rpc.server  # noqa: F401, PLC0415 - what is not installed is said now, not by a worker
+
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            config.host, config.grpc_port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )[0]
+        holder = stack.enter_context(socket.socket(family, kind, protocol))
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(address)
+    except OSError as error:
+        raise ConfigError(
+            f"serving.grpc_port: {config.host}:{config.grpc_port} cannot be bound ({error.strerror}); is it in use?"
+        ) from error
+    port: int = holder.getsockname()[1]
+    return port
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,0 +1,202 @@
+"""Between the messages of lookup.proto and what a lookup is asked and answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from recsys_cg.config import ServingConfig
+from recsys_cg.errors import EnvironmentMismatchError, SearchError
+from recsys_cg.serving.answer import Answer, Candidate, Reason, Request
+from recsys_cg.serving.inputs import HistoryEntry, HistoryEvent, parse_time
+
+try:
+    from recsys_cg.serving.rpc import lookup_pb2 as pb
+except ImportError as error:  # pragma: no cover - a property of the installation
+    raise EnvironmentMismatchError("the gRPC face needs more packages: pip install 'recsys-cg[grpc]'") from error
+
+__all__ = [
+    "pb",
+    "read_answer",
+    "read_k",
+    "read_request",
+    "read_requests",
+    "to_seconds",
+    "write_batch",
+    "write_request",
+    "write_single",
+]
+
+_USUAL_K, _MOST_EXPLAIN, _LONGEST_ID = 100, 10, 4096
+
+
+def read_requests(message: Any, config: ServingConfig) -> list[Request]:
+    """Return the requests of a ``BatchRequest``, within the limits of ``config``.
+
+    Raises:
+        SearchError: a limit is passed, or a value is of no sense; the message names the field.
+    """
+    if not 1 <= len(message.requests) <= config.max_batch:
+        raise SearchError(f"requests: {len(message.requests)} of them; a batch has 1 to {config.max_batch}")
+    return [read_request(one, config) for one in message.requests]
+
+
+def read_request(message: Any, config: ServingConfig) -> Request:
+    """Return the request of a ``CandidatesRequest``; raises as `read_requests`."""
+    history: Sequence[HistoryEntry] | None = None
+    if message.HasField("history"):
+        if len(message.history.items) > config.max_history:
+            raise SearchError(f"history: {len(message.history.items)} items; at most {config.max_history} are taken")
+        history = [_read_event(item) for item in message.history.items]
+    if not 0 <= message.explain <= _MOST_EXPLAIN:
+        raise SearchError(f"explain = {message.explain}: 0 to {_MOST_EXPLAIN}")
+    return Request(
+        history=history,
+        user_id=_check_id("user_id", message.user_id) if message.HasField("user_id") else None,
+        k=read_k(message, config),
+        exclude=[_check_id("exclude", one) for one in message.exclude],
+        allow=[_check_id("allow", one) for one in message.allow.ids] if message.HasField("allow") else None,
+        deny_seen=message.deny_seen if message.HasField("deny_seen") else True,
+        at=message.at if message.HasField("at") else None,
+        explain=message.explain,
+    )
+
+
+def read_k(message: Any, config: ServingConfig) -> int:
+    """Return the list length that a message asks for; raises as `read_requests`."""
+    k: int = message.k if message.HasField("k") else min(_USUAL_K, config.max_k)
+    if not 1 <= k <= config.max_k:
+        raise SearchError(f"k = {k}: 1 to {config.max_k}")
+    return k
+
+
+def _read_event(item: Any) -> HistoryEntry:
+    time_us = parse_time(item.time) if item.HasField("time") else None
+    event = _check_id("event", item.event) if item.HasField("event") else None
+    return HistoryEvent(_check_id("item", item.item), time_us, event)
+
+
+def _check_id(name: str, value: str) -> str:
+    if len(value) > _LONGEST_ID:
+        raise SearchError(f"{name}: an id of {len(value)} characters; at most {_LONGEST_ID} are taken")
+    return value
+
+
+def write_single(started: float) -> Callable[[Sequence[Answer]], bytes]:
+    """Return what writes a ``CandidatesAnswer``; ``started`` is the `time.perf_counter` of the call's arrival."""
+
+    def render(answers: Sequence[Answer]) -> bytes:
+        message = pb.CandidatesAnswer()
+        _fill(message, answers[0], _elapsed_ms(started))
+        raw: bytes = message.SerializeToString()
+        return raw
+
+    return render
+
+
+def write_batch(started: float) -> Callable[[Sequence[Answer]], bytes]:
+    """Return what writes a ``BatchAnswer``."""
+
+    def render(answers: Sequence[Answer]) -> bytes:
+        took_ms = _elapsed_ms(started)
+        message = pb.BatchAnswer(release=answers[0].release, took_ms=took_ms)
+        for answer in answers:
+            _fill(message.answers.add(), answer, took_ms)
+        raw: bytes = message.SerializeToString()
+        return raw
+
+    return render
+
+
+def _fill(message: Any, answer: Answer, took_ms: float) -> None:
+    message.release, message.took_ms = answer.release, took_ms
+    message.shortfall, message.unknown = answer.shortfall, answer.unknown
+    message.unknown_events = answer.unknown_events
+    if answer.fallback is not None:
+        message.fallback = answer.fallback
+    add = message.candidates.add
+    for item_id, title, score, bucket in answer.candidates:
+        add(item_id=item_id, title=title, similarity=score, bucket=bucket)  # None leaves a field out
+    for entry, reasons in zip(message.candidates, answer.because, strict=False):
+        for reason in reasons:
+            entry.because.add(item_id=reason.item_id, title=reason.title, similarity=reason.similarity)
+
+
+def _elapsed_ms(started: float) -> float:
+    return round((time.perf_counter() - started) * 1000, 3)
+
+
+def write_request(request: Mapping[str, Any]) -> Any:
+    """Return the ``CandidatesRequest`` of the arguments of `CandidateLookup.candidates`.
+
+    Raises:
+        SearchError: an unknown argument, or a value of another type.
+    """
+    given = {name: value for name, value in request.items() if value is not None}
+    try:
+        history = given.pop("history", None)
+        allow, at = given.pop("allow", None), given.pop("at", None)
+        message = pb.CandidatesRequest(**given)
+        if history is not None:
+            message.history.SetInParent()
+            for entry in history:
+                _write_event(message.history.items.add(), entry)
+        if allow is not None:
+            message.allow.SetInParent()
+            message.allow.ids.extend(allow)
+        if at is not None:
+            message.at = to_seconds(at)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise SearchError(f"the request cannot be sent: {error}") from error
+    return message
+
+
+def _write_event(message: Any, entry: HistoryEntry) -> None:
+    if isinstance(entry, str):
+        message.item = entry
+        return
+    if isinstance(entry, HistoryEvent):
+        item, event = entry.item, entry.event
+        when = None if entry.time_us is None else entry.time_us / 1e6
+    else:
+        item, event = entry["item"], entry.get("event")  # type: ignore[assignment]  # checked by the message
+        when = None if entry.get("time") is None else to_seconds(entry["time"])
+    message.item = item
+    if when is not None:
+        message.time = when
+    if event is not None:
+        message.event = event
+
+
+def to_seconds(value: object) -> float:
+    """Return a moment (seconds, RFC 3339 text or datetime) as seconds since 1970; raises SearchError."""
+    if isinstance(value, str | datetime):
+        return parse_time(value) / 1e6
+    return value  # type: ignore[return-value]  # checked by the message
+
+
+def read_answer(message: Any) -> Answer:
+    """Return the answer that a ``CandidatesAnswer`` holds."""
+    return Answer(
+        release=message.release,
+        candidates=tuple(
+            Candidate(
+                one.item_id,
+                one.title if one.HasField("title") else None,
+                one.similarity if one.HasField("similarity") else None,
+                one.bucket,
+            )
+            for one in message.candidates
+        ),
+        fallback=message.fallback if message.HasField("fallback") else None,
+        shortfall=message.shortfall,
+        unknown=message.unknown,
+        unknown_events=message.unknown_events,
+        because=tuple(tuple(map(_read_reason, one.because)) for one in message.candidates if one.because),
+    )
+
+
+def _read_reason(message: Any) -> Reason:
+    return Reason(message.item_id, message.title if message.HasField("title") else None, message.similarity)
