@@ -100,7 +100,7 @@ def _as_in_a_script() -> Iterator[None]:
     for that, which cannot be imported beside pandas 3.
     """
     notebook = pipeline_module.alter_label_if_ipython, pipeline_module.is_in_ipython
-    pipeline_module.alter_label_if_ipython = lambda transform, pvalueish: None  # noqa: ARG005 - Beam's signature
+    pipeline_module.alter_label_if_ipython = lambda *_: None
     pipeline_module.is_in_ipython = lambda: False
     try:
         yield
