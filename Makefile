@@ -7,7 +7,7 @@ FLINK_JOB_SERVER ?= .cache/flink/job-server.jar
 PYTEST  := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-slow notebooks flink-test prism-test airflow-test bench-data bench-index bench-quality bench-serve bench-training lock proto clean
+.PHONY: help setup demo check format test test-slow notebooks flink-test prism-test airflow-test bench-data bench-index bench-refresh bench-quality bench-serve bench-training lock proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -65,9 +65,12 @@ airflow-test: setup .cache/airflow/.installed ## the schedules in a real Airflow
 bench-data: setup ## the dataset job against pandas and polars; QUICK=1 for a small version
 	$(BIN)/python -m tests.benchmarks.bench_data
 
-bench-index: setup ## the index against faiss, hnswlib and usearch; QUICK=1 for a small version
+bench-index: setup ## the index against faiss, hnswlib and usearch; SIZES=, SYSTEMS=, ONLY=build; QUICK=1 for a small version
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	$(BIN)/python -m tests.benchmarks.bench_index
+
+bench-refresh: setup ## a release refreshed day by day on the clicks in GLOBO=FOLDER; QUICK=1 for a simulated portal
+	$(BIN)/python -m tests.benchmarks.bench_refresh
 
 bench-quality: setup ## retrieval quality against baselines and stock TFRS; SETS=, SEEDS=, VARIANTS=; QUICK=1 for a small version
 	$(BIN)/python -m tests.benchmarks.bench_quality

@@ -20,7 +20,7 @@ from recsys_cg import artifacts
 from recsys_cg.config import Config
 from recsys_cg.errors import IndexBuildError
 from recsys_cg.progress import say
-from recsys_cg.schema import ReleaseFiles
+from recsys_cg.schema import EncoderFiles, ReleaseFiles
 from recsys_cg.workflow.project import Project, Stage, StageKey
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def assemble(
     *,
     name: str,
     reuse: tuple[NDArray[np.int64], _Vectors] | None = None,
+    fold: bool = False,
 ) -> Mapping[str, Any]:
     """Write a whole release into ``directory`` and return its manifest's ``info``.
 
@@ -112,6 +113,8 @@ def assemble(
         directory: existing and empty.
         name: the release's name.
         reuse: what `previous_vectors` found; None embeds every item.
+        fold: give items that the encoder never met vectors from the queries of those who chose them, where it reads
+            no content (`recsys_cg.workflow.folding`).
     """
     from recsys_cg.data.dataset import Dataset
     from recsys_cg.index.vectors import refuse_duplicate_ids
@@ -123,6 +126,9 @@ def assemble(
     query_encoder = QueryEncoder.open(directory / ReleaseFiles.ENCODER)
     contract = query_encoder.contract
     embedded = _embed(dataset.items, encoder, reuse)
+    folded = np.empty(0, np.int64)
+    if fold:
+        embedded, folded = _fold_in(dataset, encoder, query_encoder, embedded, seed=project.seed)
     _write_vectors(directory, embedded)
     items = _released_items(dataset.items, encoder.digest, has_catalogue=project.config.items is not None)
     pq.write_table(items, directory / ReleaseFiles.ITEMS)
@@ -146,7 +152,8 @@ def assemble(
         "events": list(contract.events),
         "max_history": contract.max_history,
         "windows": data.manifest.info["windows"],
-        "reused_vectors": 0 if reuse is None else int((reuse[0] >= 0).sum()),
+        "reused_vectors": 0 if reuse is None else int((np.delete(reuse[0], folded) >= 0).sum()),
+        "folded_in": len(folded),
         "index": index,
     }
 
@@ -167,6 +174,43 @@ def _embed(items: pa.Table, encoder: EncoderSource, reuse: tuple[NDArray[np.int6
     if len(fresh):
         vectors[fresh], history_vectors[fresh] = embed_items(items.take(pa.array(fresh)), factory)
     return _tie(vectors, history_vectors)
+
+
+def _fold_in(
+    dataset: Dataset, encoder: EncoderSource, query_encoder: QueryEncoder, embedded: _Vectors, *, seed: int
+) -> tuple[_Vectors, NDArray[np.int64]]:
+    """Return the vectors with those of items that the encoder never met replaced, and the rows of these."""
+    from recsys_cg.data.content import FeatureSet
+    from recsys_cg.serving.queries import encode_queries
+    from recsys_cg.workflow.folding import fold_in
+
+    contract = query_encoder.contract
+    text = (encoder.path / EncoderFiles.FEATURES).read_text(encoding="utf-8")
+    if FeatureSet.from_json(text).features or embedded.vectors.shape != embedded.history_vectors.shape:
+        return embedded, np.empty(0, np.int64)
+    learned = pq.read_table(encoder.path / EncoderFiles.ITEM_IDS)["item_id"].combine_chunks()
+    is_known = np.asarray(pc.is_in(dataset.items["item_id"], value_set=learned), dtype=bool)
+
+    def encode(queries: pa.Table) -> NDArray[np.float32]:
+        recoded = recode_events(queries, "history_events", dataset.events, contract.events)
+        return encode_queries(query_encoder, embedded.history_vectors, recoded)
+
+    found = fold_in(
+        dataset.items["train_count"].to_numpy(),
+        is_known,
+        embedded.vectors,
+        dataset.iter_sequences(),
+        encode,
+        max_history=contract.max_history,
+        seed=seed,
+    )
+    if found is None:
+        return embedded, np.empty(0, np.int64)
+    say(f"release: {len(found.rows):,} items that the encoder never met got vectors from their choices")
+    vectors, history_vectors = np.array(embedded.vectors), np.array(embedded.history_vectors)
+    length = np.median(np.linalg.norm(history_vectors[is_known], axis=1))
+    vectors[found.rows], history_vectors[found.rows] = found.vectors, found.vectors * length
+    return _tie(vectors, history_vectors), found.rows
 
 
 def _tie(vectors: NDArray[np.float32], history_vectors: NDArray[np.float32]) -> _Vectors:

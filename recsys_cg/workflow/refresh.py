@@ -23,6 +23,8 @@ def refresh(project: Project, *, runner: Sequence[str] = (), force: str | None =
 
     Items get vectors through their content; those whose content did not change keep the vectors they have; those
     that left the catalogue are no candidates any more. The content is encoded with the vocabularies of the encoder.
+    Where the encoder reads no content, an item that it never met gets a vector from the queries of those who chose it
+    (`recsys_cg.workflow.folding`).
 
     Args:
         project: the project at work; ``[model]`` and ``[training]`` are not read.
@@ -61,7 +63,7 @@ def refresh(project: Project, *, runner: Sequence[str] = (), force: str | None =
         items = dataset.open_items(data)
         reuse = previous_vectors(served, encoder, items)
         release = project.build(
-            key, lambda directory: assemble(project, data, encoder, directory, name=name, reuse=reuse)
+            key, lambda directory: assemble(project, data, encoder, directory, name=name, reuse=reuse, fold=True)
         )
         say(f"refresh: {read_manifest(release.path).info['reused_vectors']:,} of {len(items):,} vectors were kept")
         return publish.publish(project, release, evaluate.build(project, data, release), force=force)
