@@ -48,7 +48,10 @@ def read_mined(record: Mapping[str, Any] | None, pairs: Sequence[Mapping[str, An
     if share is not None:
         between = f", 95% interval {bounds[0]:.1%} to {bounds[1]:.1%}" if bounds else ""
         text += f" ({share:.1%}{between})"
-    text += ": wanted after all, and taught as unwanted. More may be wanted and never have been shown."
+    text += (
+        ": wanted after all. Training masks what a user met in its own window, and cannot know of the rest; more may"
+    )
+    text += " be wanted and never have been shown."
     return MinedView(text, tuple(_mined_row(pair) for pair in (pairs or ())[:_SHOWN]))
 
 

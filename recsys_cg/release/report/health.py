@@ -223,6 +223,9 @@ def _best_epoch(record: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]]) 
 
 def _describe_negatives(source: Mapping[str, Any]) -> str:
     kind = str(source.get("kind", "")).replace("_", "-")
+    if kind == "impressions":
+        text = f"impressions: up to {words.count(number(source.get('per_query')))} skipped items a query"
+        return text if source.get("weight") == 1 else f"{text}, each counted {words.quantity(source['weight'])} times"
     text = f"{kind}: {words.count(number(source.get('count')))} candidates a step"
     if source.get("kind") == "popularity" and number(source.get("alpha")) is not None:
         power = "" if source["alpha"] == 1 else f"^{words.quantity(source['alpha'])}"

@@ -325,6 +325,14 @@ def test_a_first_release_shows_its_probes_without_a_column_for_the_previous_one(
     assert "There was no query with a history to freeze as a probe." in Page(render_html(report)).text
 
 
+def test_impressions_as_negatives_are_described_by_what_a_query_has() -> None:
+    declared = [{"kind": "impressions", "per_query": 4, "span_s": 0.0, "weight": weight} for weight in (1.0, 8.0)]
+    text = Page(render_html(sample_report(), training=sample_training() | {"negatives": declared})).text
+    assert (
+        "impressions: up to 4 skipped items a query; impressions: up to 4 skipped items a query, each counted 8" in text
+    )
+
+
 def test_mined_negatives_that_were_wanted_are_counted_and_shown() -> None:
     page = Page(full_page())
     assert (
