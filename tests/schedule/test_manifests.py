@@ -115,3 +115,15 @@ def test_systemd_finds_no_fault_in_the_units(recsys_cg: Path, tmp_path: Path) ->
     assert len(units) == 2 * len(NAMES)
     done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_series_that_the_readme_names_is_written() -> None:
+    from recsys_cg.evaluation import exposition
+
+    text = (SCHEDULE / "README.md").read_text(encoding="utf-8")
+    table = text.split("| series")[1].split("Alerts to start from")[0]
+    rows = [row for row in table.splitlines() if row.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row.split("|")[1])}
+    named |= set(re.findall(r"recsys_cg_drift_(\w+?)\b(?=[ {])", text))
+    assert len(named) > 15
+    assert named <= set(exposition._HELP)
