@@ -15,7 +15,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -38,6 +38,7 @@ __all__ = [
     "Manifest",
     "digest_json",
     "find_leftovers",
+    "lock_file",
     "lock_workdir",
     "read_manifest",
     "remove_leftovers",
@@ -53,6 +54,7 @@ __all__ = [
 FORMAT = 1
 MANIFEST = "manifest.json"
 _TEMPORARY = ".partial-"
+_POLL_S = 0.02
 _RECORDED_PACKAGES = (
     "recsys-cg",
     "numpy",
@@ -342,16 +344,34 @@ def lock_workdir(workdir: Path) -> Iterator[None]:
         workdir.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise ConfigError(f"--workdir {workdir}: a file is in the way; choose another directory") from error
-    path = workdir / ".lock"
+
+    def busy(holder: str) -> WorkdirBusyError:
+        return WorkdirBusyError(f"{workdir} is in use by {holder}; wait for it or choose another --workdir")
+
+    with lock_file(workdir / ".lock", busy=busy):
+        yield
+
+
+@contextmanager
+def lock_file(path: Path, *, busy: Callable[[str], Exception], timeout_s: float = 0.0) -> Iterator[None]:
+    """Hold the file ``path`` alone, with this process's name in it; the kernel frees it when the process ends.
+
+    Args:
+        path: made when it is not there; its directory exists.
+        busy: returns what to raise when another process, which it is told the name of, holds the file too long.
+        timeout_s: how long to wait for that process.
+    """
+    deadline = time.monotonic() + timeout_s
     with path.open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            raise WorkdirBusyError(
-                f"{workdir} is in use by {holder}; wait for it or choose another --workdir"
-            ) from error
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    file.seek(0)
+                    raise busy(file.read().strip() or "another process") from error
+            time.sleep(_POLL_S)
         file.truncate(0)
         file.write(f"process {os.getpid()} on {platform.node()}")
         file.flush()

@@ -7,7 +7,7 @@ in which they differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from recsys_cg.artifacts import MANIFEST, Manifest, read_manifest, verify
 from recsys_cg.errors import (
     ArtifactCorruptError,
+    ArtifactMissingError,
     EncoderMismatchError,
     MetricMismatchError,
     NonFiniteError,
@@ -64,7 +65,7 @@ class ReleaseContents:
     Attributes:
         path: its directory.
         manifest: its manifest.
-        items: `release_items_schema`, one row an item.
+        items: one row an item, with the columns of `release_items_schema` that were asked for.
         vectors: float32 [items, dim], unit norm, memory-mapped.
         history_vectors: float32 [items, history_dim], memory-mapped; the same object as ``vectors`` when equal.
     """
@@ -115,77 +116,101 @@ def check_vectors(vectors: NDArray[np.floating]) -> dict[str, Any]:
     return measured
 
 
-def open_release(path: Path, *, check_bytes: bool = True) -> ReleaseContents:
+def open_release(path: Path, *, check_bytes: bool = True, columns: Sequence[str] | None = None) -> ReleaseContents:
     """Open a release after checking that it is whole and of one piece.
 
     Args:
         path: the release's directory, wherever it was moved.
         check_bytes: compare every file with its SHA-256; False trusts the bytes and checks the rest.
+        columns: of the item table that are wanted; None: all of them.
 
     Raises:
-        ArtifactMissingError, ArtifactCorruptError, ArtifactFormatError: as `recsys_cg.artifacts.verify`.
+        ArtifactMissingError, ArtifactCorruptError, ArtifactFormatError: as `recsys_cg.artifacts.verify`; or the parts
+            do not fit each other.
         EncoderMismatchError: encoder, manifest and items do not name one encoder.
     """
     manifest = (verify if check_bytes else read_manifest)(path, kind="release")
-    items = _read_items(path)
+    wanted = release_items_schema.names if columns is None else [*columns, "item_row", "encoder_digest"]
+    items = _read_items(path, list(dict.fromkeys(wanted)))
     _check_encoder(path, manifest, items)
     vectors = _map(path / ReleaseFiles.VECTORS, items.num_rows)
-    stored = str(manifest.info.get("history_vectors", ReleaseFiles.VECTORS))
-    same = stored == ReleaseFiles.VECTORS
-    history = vectors if same else _map(path / ReleaseFiles.HISTORY_VECTORS, items.num_rows)
-    if vectors.shape[1] != manifest.info.get("dim"):
-        raise ArtifactCorruptError(f"{path} holds vectors of {vectors.shape[1]} dimensions, not {manifest.info['dim']}")
+    dim = manifest.info.get("dim", vectors.shape[1])
+    if vectors.shape[1] != dim:
+        raise ArtifactCorruptError(f"{path} holds vectors of {vectors.shape[1]} dimensions, not {dim}")
+    history = _map_history(path, manifest, vectors)
     return ReleaseContents(path=path, manifest=manifest, items=items, vectors=vectors, history_vectors=history)
 
 
-def _read_items(path: Path) -> pa.Table:
+def _read_items(path: Path, columns: list[str]) -> pa.Table:
     file = path / ReleaseFiles.ITEMS
     try:
-        items = pq.read_table(file)
-    except (OSError, pa.ArrowInvalid) as error:
+        with pq.ParquetFile(file) as source:
+            items = source.read(columns=columns)
+    except FileNotFoundError as error:
+        raise ArtifactMissingError(f"{path} lacks {file.name}") from error
+    except (OSError, pa.ArrowException) as error:
         raise ArtifactCorruptError(f"{file} cannot be read: {error}") from error
-    missing = [name for name in release_items_schema.names if name not in items.column_names]
+    missing = [name for name in columns if name not in items.column_names]
     if missing:
         raise ArtifactCorruptError(f"{file} lacks the columns {', '.join(missing)}")
+    required = [field.name for field in release_items_schema if not field.nullable and field.name in columns]
+    for column in required:
+        if items.column(column).null_count:
+            raise ArtifactCorruptError(f"{file}: column {column} holds null")
     if not np.array_equal(items["item_row"].to_numpy(), np.arange(items.num_rows)):
         raise ArtifactCorruptError(f"{file}: item_row does not count from 0 in order")
     return items
 
 
 def _check_encoder(path: Path, manifest: Manifest, items: pa.Table) -> None:
-    declared = manifest.info.get("encoder_digest")
-    if (path / ReleaseFiles.ENCODER / MANIFEST).is_file():
-        _check_witness(path, manifest, read_manifest(path / ReleaseFiles.ENCODER, kind="encoder"))
+    declared = str(manifest.info.get("encoder_digest"))
     others = sorted(set(items["encoder_digest"].unique().to_pylist()) - {declared})
     if others:
         raise EncoderMismatchError(
-            f"{path} holds items embedded by encoder {others[0][:8]}, not {str(declared)[:8]}; rebuild the index"
+            f"{path} mixes encoders: its manifest names {declared[:12]}, items were embedded by {others[0][:12]}; "
+            "rebuild the index"
         )
+    if (path / ReleaseFiles.ENCODER / MANIFEST).is_file():
+        _check_witness(path, manifest, read_manifest(path / ReleaseFiles.ENCODER, kind="encoder"))
 
 
 def _check_witness(path: Path, manifest: Manifest, encoder: Manifest) -> None:
     declared = str(manifest.info.get("encoder_digest"))
     if encoder.digest != declared:
         raise EncoderMismatchError(
-            f"{path} holds encoder {encoder.digest[:8]}, but its vectors are of encoder {declared[:8]}"
+            f"{path} holds encoder {encoder.digest[:12]}, but its vectors are of encoder {declared[:12]}"
         )
     prefix = f"{ReleaseFiles.ENCODER}/"
     for name, entry in manifest.files.items():
         inner = name.removeprefix(prefix)
         if name.startswith(prefix) and inner != MANIFEST and not _same_file(encoder.files.get(inner), entry):
-            raise EncoderMismatchError(f"{path}/{name} is not the file of encoder {encoder.digest[:8]}")
+            raise EncoderMismatchError(f"{path}/{name} is not the file of encoder {encoder.digest[:12]}")
 
 
 def _same_file(recorded: Mapping[str, Any] | None, entry: Mapping[str, Any]) -> bool:
     return recorded is not None and recorded["sha256"] == entry["sha256"]
 
 
+def _map_history(path: Path, manifest: Manifest, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    stored = manifest.info.get("history_vectors", ReleaseFiles.VECTORS)
+    if stored == ReleaseFiles.VECTORS:
+        return vectors
+    if stored != ReleaseFiles.HISTORY_VECTORS:
+        raise ArtifactCorruptError(f"{path / MANIFEST}: info.history_vectors is {stored!r}")
+    return _map(path / ReleaseFiles.HISTORY_VECTORS, len(vectors))
+
+
 def _map(path: Path, rows: int) -> NDArray[np.float32]:
     try:
         vectors = np.load(path, mmap_mode="r" if rows else None, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except FileNotFoundError as error:
+        raise ArtifactMissingError(f"{path} is missing") from error
+    except (OSError, ValueError, EOFError) as error:
         raise ArtifactCorruptError(f"{path} cannot be read: {error}") from error
-    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != rows:
-        raise ArtifactCorruptError(f"{path} holds {vectors.dtype} {vectors.shape}, not float32 [{rows}, dim]")
-    checked: NDArray[np.float32] = vectors
+    fits = vectors.dtype == np.float32 and vectors.ndim == 2 and len(vectors) == rows
+    if not fits or not vectors.flags.c_contiguous:
+        raise ArtifactCorruptError(
+            f"{path} holds {vectors.dtype} {vectors.shape}, not float32 [{rows}, dim] row by row"
+        )
+    checked: NDArray[np.float32] = vectors.view(np.ndarray)
     return checked

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import platform
 import shutil
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from recsys_cg.artifacts import sync_directory
+from recsys_cg.artifacts import lock_file, sync_directory
 from recsys_cg.errors import ArtifactCorruptError, ArtifactMissingError, StoreError
 
 __all__ = ["PARTIAL", "copy_files", "hold_lock", "move_into_place", "remove_directory"]
@@ -21,7 +18,6 @@ PARTIAL = ".partial-"
 """Prefix of everything that is not yet, or no longer, part of the store."""
 
 _LOCK = ".lock"
-_POLL_S = 0.02
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
@@ -33,25 +29,12 @@ def hold_lock(directory: Path, timeout_s: float) -> Iterator[None]:
         StoreError: another process held it for ``timeout_s`` seconds; the message names that process.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + timeout_s
-    with (directory / _LOCK).open("a+", encoding="utf-8") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() >= deadline:
-                    file.seek(0)
-                    holder = file.read().strip() or "another process"
-                    raise StoreError(f"{directory} is held by {holder} for over {timeout_s:g} s; try again") from error
-            time.sleep(_POLL_S)
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {platform.node()}")
-        file.flush()
-        try:
-            yield
-        finally:
-            file.truncate(0)
+
+    def busy(holder: str) -> StoreError:
+        return StoreError(f"{directory} is held by {holder} for over {timeout_s:g} s; try again")
+
+    with lock_file(directory / _LOCK, busy=busy, timeout_s=timeout_s):
+        yield
 
 
 def copy_files(source: Path, target: Path, names: Iterable[str], *, link: bool = False) -> None:

@@ -6,23 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from recsys_cg.artifacts import MANIFEST, Manifest, read_manifest, verify, verify_file
-from recsys_cg.errors import (
-    ArtifactCorruptError,
-    ArtifactMissingError,
-    EncoderMismatchError,
-    MetricMismatchError,
-)
+from recsys_cg.artifacts import MANIFEST, Manifest, verify_file
+from recsys_cg.errors import ArtifactCorruptError, MetricMismatchError
 from recsys_cg.index.base import Retriever
 from recsys_cg.index.load import open_index
+from recsys_cg.release.contents import ReleaseContents, open_release
 from recsys_cg.schema import BUCKETS, EncoderFiles, ReleaseFiles
 from recsys_cg.serving.content import ContentEncoder
 from recsys_cg.serving.eligibility import Availability
@@ -42,7 +37,6 @@ _COLUMNS = [
     "last_seen_us",
     "available_from_us",
     "available_until_us",
-    "encoder_digest",
 ]
 _NORM_TOLERANCE = 1e-3
 _NORMS_CHECKED = 4096
@@ -100,14 +94,12 @@ class Release:
             MetricMismatchError: the release is of another metric, or its vectors are not of unit norm.
         """
         path = Path(path)
-        manifest = (verify if verify_files else read_manifest)(path, kind="release")
-        name, metric = _info(manifest, path, "release", str), _info(manifest, path, "metric", str)
-        if metric != METRIC:
-            raise MetricMismatchError(f"{path} is of metric {metric!r}; this version searches {METRIC!r}")
-        items = _read_items(path)
-        _check_encoder(path, manifest, items)
+        contents = open_release(path, check_bytes=verify_files, columns=_COLUMNS)
+        manifest, items, vectors = contents.manifest, contents.items, contents.vectors
+        name = _check_info(manifest, path)
+        _check_buckets(items, path)
         encoder = QueryEncoder.open(path / ReleaseFiles.ENCODER, interpreters=interpreters)
-        vectors = _map_vectors(path / ReleaseFiles.VECTORS, len(items), encoder.contract.dim)
+        _check_widths(contents, encoder)
         _check_norms(vectors, path)
         histories = path / ReleaseFiles.HISTORIES
         release = cls(
@@ -119,7 +111,7 @@ class Release:
             buckets=_bucket_codes(items.column("bucket")),
             events={event: code for code, event in enumerate(encoder.contract.events)},
             vectors=vectors,
-            history_vectors=_map_history_vectors(path, manifest, vectors, encoder.contract.history_dim),
+            history_vectors=contents.history_vectors,
             retriever=open_index(path / ReleaseFiles.INDEX, vectors),
             encoder=encoder,
             histories=HistoryStore.open(histories, items=len(items)) if histories.is_dir() else None,
@@ -153,51 +145,36 @@ class Release:
         return self.ids.names(rows), take(self.titles, rows), [BUCKETS[code] for code in self.buckets[rows].tolist()]
 
 
-def _info(manifest: Manifest, path: Path, key: str, kind: type) -> Any:
-    value = manifest.info.get(key)
-    if not isinstance(value, kind):
-        raise ArtifactCorruptError(f"{path / MANIFEST}: info.{key} is {value!r}, expected {kind.__name__}")
-    return value
+def _check_info(manifest: Manifest, path: Path) -> str:
+    """Return the release's name; refuse another metric."""
+    name, metric = (manifest.info.get(key) for key in ("release", "metric"))
+    for key, value in (("release", name), ("metric", metric)):
+        if not isinstance(value, str):
+            raise ArtifactCorruptError(f"{path / MANIFEST}: info.{key} is {value!r}, expected text")
+    if metric != METRIC:
+        raise MetricMismatchError(f"{path} is of metric {metric!r}; this version searches {METRIC!r}")
+    return str(name)
 
 
-def _read_items(path: Path) -> pa.Table:
-    file = path / ReleaseFiles.ITEMS
-    try:
-        with pq.ParquetFile(file) as source:
-            items = source.read(columns=_COLUMNS)
-    except FileNotFoundError as error:
-        raise ArtifactMissingError(f"{path} lacks {file.name}") from error
-    except (pa.ArrowException, OSError) as error:
-        raise ArtifactCorruptError(f"{file} cannot be read: {error}") from error
-    missing = [column for column in _COLUMNS if column not in items.column_names]
-    if missing:
-        raise ArtifactCorruptError(f"{file} lacks the column {missing[0]}")
-    for column in ("item_id", "bucket", "train_count", "encoder_digest"):
-        if items.column(column).null_count:
-            raise ArtifactCorruptError(f"{file}: column {column} holds null")
+def _check_buckets(items: pa.Table, path: Path) -> None:
     strange = set(items.column("bucket").unique().to_pylist()) - set(BUCKETS)
     if strange:
-        raise ArtifactCorruptError(f"{file}: {sorted(strange)[0]!r} is none of the buckets {', '.join(BUCKETS)}")
-    return items
-
-
-def _check_encoder(path: Path, manifest: Manifest, items: pa.Table) -> None:
-    expected = _info(manifest, path, "encoder_digest", str)
-    strange = [digest for digest in items.column("encoder_digest").unique().to_pylist() if digest != expected]
-    if strange:
-        raise EncoderMismatchError(
-            f"{path} mixes encoders: its manifest names {expected[:12]}, items were embedded by {strange[0][:12]}"
+        raise ArtifactCorruptError(
+            f"{path / ReleaseFiles.ITEMS}: {sorted(strange)[0]!r} is none of the buckets {', '.join(BUCKETS)}"
         )
-    folder = path / ReleaseFiles.ENCODER
-    if not (folder / MANIFEST).is_file():
-        return
-    encoder = read_manifest(folder, kind="encoder")
-    if encoder.digest != expected:
-        raise EncoderMismatchError(f"{path} was embedded by encoder {expected[:12]} but carries {encoder.digest[:12]}")
-    for name in (EncoderFiles.CONTRACT, EncoderFiles.QUERY_LITERT):
-        carried = manifest.files.get(f"{ReleaseFiles.ENCODER}/{name}", {}).get("sha256")
-        if carried != encoder.files.get(name, {}).get("sha256"):
-            raise EncoderMismatchError(f"{folder / name} is not the file of encoder {expected[:12]}")
+
+
+def _check_widths(contents: ReleaseContents, encoder: QueryEncoder) -> None:
+    """Refuse vectors that are not as wide as the query tower reads and writes them."""
+    declared = encoder.contract
+    for name, vectors, width in (
+        ("vectors", contents.vectors, declared.dim),
+        ("history vectors", contents.history_vectors, declared.history_dim),
+    ):
+        if vectors.shape[1] != width:
+            raise ArtifactCorruptError(
+                f"{contents.path} holds {name} of length {vectors.shape[1]}; its encoder's have {width}"
+            )
 
 
 def _bucket_codes(column: pa.ChunkedArray) -> NDArray[np.int8]:
@@ -205,19 +182,6 @@ def _bucket_codes(column: pa.ChunkedArray) -> NDArray[np.int8]:
     for code, bucket in enumerate(BUCKETS):
         codes[pc.equal(column, bucket).to_numpy()] = code
     return codes
-
-
-def _map_vectors(file: Path, items: int, dim: int) -> NDArray[np.float32]:
-    try:
-        vectors = np.load(file, mmap_mode="r") if items else np.load(file)
-    except FileNotFoundError as error:
-        raise ArtifactMissingError(f"{file} is missing") from error
-    except (ValueError, OSError, EOFError) as error:
-        raise ArtifactCorruptError(f"{file} cannot be read: {error}") from error
-    if vectors.dtype != np.float32 or vectors.shape != (items, dim) or not vectors.flags.c_contiguous:
-        raise ArtifactCorruptError(f"{file} is {vectors.dtype} {vectors.shape}, expected float32 {(items, dim)}")
-    plain: NDArray[np.float32] = vectors.view(np.ndarray)
-    return plain
 
 
 def _check_norms(vectors: NDArray[np.float32], path: Path) -> None:
@@ -229,16 +193,3 @@ def _check_norms(vectors: NDArray[np.float32], path: Path) -> None:
         raise MetricMismatchError(
             f"{path}: vectors are not of unit norm, e.g. {norms[wrong[0]]:.4g}; rebuild the index"
         )
-
-
-def _map_history_vectors(
-    path: Path, manifest: Manifest, vectors: NDArray[np.float32], history_dim: int
-) -> NDArray[np.float32]:
-    name = _info(manifest, path, "history_vectors", str)
-    if name == ReleaseFiles.HISTORY_VECTORS:
-        return _map_vectors(path / name, len(vectors), history_dim)
-    if name != ReleaseFiles.VECTORS or vectors.shape[1] != history_dim:
-        raise ArtifactCorruptError(
-            f"{path / MANIFEST}: info.history_vectors is {name!r} for history vectors of length {history_dim}"
-        )
-    return vectors

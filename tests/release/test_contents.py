@@ -29,7 +29,7 @@ def test_an_opened_release_gives_items_and_mapped_vectors(tmp_path: Path) -> Non
     assert release.name == "r1"
     assert release.items.num_rows == 6
     assert release.vectors.shape == (6, 4)
-    assert isinstance(release.vectors, np.memmap)
+    assert isinstance(release.vectors.base, np.memmap)
     assert release.history_vectors is release.vectors
 
 
