@@ -67,6 +67,10 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path: Path, extra: 
         ("[model]\ndim = 10\nheads = 3\n", r"dim = 10 is not divisible by heads = 3"),
         ("[model]\ntemperature = 0.5\ntemperature_max = 0.2\n", r"temperature = 0\.5 is outside"),
         ("[model]\ntemperature = nan\n", r"model\.temperature"),
+        (
+            "[[model.negatives]]\nkind = 'in_batch'\n[[model.negatives]]\nkind = 'impressions'\n",
+            r"declares impressions, and there is no \[impressions\] section",
+        ),
         ("[evaluation]\nk = [10]\n", r"primary_k = 100 is not one of k = \[10\]"),
         ("[dataset]\nvalidation_from = 2020-01-02T00:00:00Z\n", "go together"),
         ("[dataset]\nvalidation_from = 2020-01-02T00:00:00\ntest_from = 2020-01-03T00:00:00Z\n", "needs a zone"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from recsys_cg.config import ModelConfig
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.logits import Exclusions
+from recsys_cg.model.own_candidates import OwnCandidates
 from recsys_cg.model.task import Candidates, CorrectedRetrieval
 
 QUERIES, CANDIDATES, DIM = 5, 7, 3
@@ -90,6 +92,26 @@ def task_of(loss: str, form: str, *, chunk: int = 64, **options: object) -> Corr
     return CorrectedRetrieval(config, chunk=chunk)
 
 
+OWN, OWN_VALID = unit(QUERIES * 2).reshape(QUERIES, 2, DIM), np.array([[True, True], [True, False]] + [[False] * 2] * 3)
+
+
+@pytest.mark.parametrize(("loss", "form", "transcription"), CASES)
+@pytest.mark.parametrize("chunk", [3, 64])
+def test_what_a_query_has_for_itself_is_a_negative_of_it_alone(
+    loss: str, form: str, transcription: Transcription, chunk: int
+) -> None:
+    own = OwnCandidates(floats(OWN), tf.constant(OWN_VALID), tf.zeros([QUERIES, 2]))
+    candidates = replace(candidates_of(floats(C)), own=own)
+    computed = task_of(loss, form, chunk=chunk).per_query(floats(Q), floats(P), candidates, floats(WEIGHTS)).numpy()
+    for query in range(QUERIES):  # one more candidate a member, that others may not meet, expected once
+        with pytest.MonkeyPatch.context() as patched:
+            mine = OWN[query][OWN_VALID[query]]
+            patched.setitem(globals(), "ALLOWED", np.pad(ALLOWED, ((0, 0), (0, len(mine))), constant_values=True))
+            patched.setitem(globals(), "LOG_E", np.pad(LOG_E, (0, len(mine))))
+            expected = transcription(Q, P, np.concatenate([C, mine]), form)[query]
+        assert computed[query] == pytest.approx(expected, rel=2e-5, abs=1e-6)
+
+
 def candidates_of(vectors: tf.Tensor) -> Candidates:
     return Candidates(
         vectors=vectors,
@@ -162,6 +184,21 @@ def test_the_mean_is_weighted_and_zero_weights_give_zero() -> None:
     value = float(task(floats(Q), floats(P), candidates_of(floats(C)), floats(WEIGHTS)))
     assert value == pytest.approx((each * WEIGHTS).sum() / 5.0, rel=1e-6)
     assert float(task(floats(Q), floats(P), candidates_of(floats(C)), tf.zeros(QUERIES))) == 0.0
+
+
+@pytest.mark.parametrize(("loss", "form"), [(loss, form) for loss, form, _ in CASES if form != "none"] + [
+    ("triplet", "none"), ("margin", "none")
+])  # fmt: skip
+def test_a_weight_is_how_often_an_example_counts(loss: str, form: str) -> None:
+    task = task_of(loss, form)
+    once, often = np.array([1.0, 1.0, 1.0, 0.0, 1.0]), np.array([1.0, 3.0, 0.0, 0.0, 1.0])
+    rows = np.repeat(np.arange(QUERIES), often.astype(int))
+    each = task.per_query(floats(Q), floats(P), candidates_of(floats(C)), floats(once)).numpy()
+    value = float(task(floats(Q), floats(P), candidates_of(floats(C)), floats(often)))
+    if loss == "symmetric":  # an example of no weight is no candidate of the others either
+        each = task.per_query(floats(Q), floats(P), candidates_of(floats(C)), floats(often)).numpy()
+    assert value == pytest.approx(each[rows].mean(), rel=1e-6)
+    assert float(task(floats(Q), floats(P), candidates_of(floats(C)), floats(10 * often))) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(("loss", "form"), [(loss, form) for loss, form, _ in CASES if loss != "symmetric"])
