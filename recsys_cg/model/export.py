@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from recsys_cg.data.arrays import ContentFeature, column_name, is_embedded
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.item_tower import ItemTower
+from recsys_cg.model.normalisation import l2_normalise
 from recsys_cg.model.query_tower import QueryTower
 from recsys_cg.schema import EncoderFiles
 
@@ -71,11 +72,12 @@ def export_item_tower(tower: ItemTower, features: Sequence[ContentFeature], dire
 
 
 def _export_content_tower(tower: ItemTower, inputs: Sequence[Any], path: Path) -> None:
+    newcomer = tf.constant(tf.convert_to_tensor(tower.id_table)[:1].numpy())  # else the graph holds the whole table
+
     @tf.function(input_signature=inputs)  # type: ignore[untyped-decorator, unused-ignore]
     def encode(*content: Any) -> dict[str, Any]:
         columns = {spec.name: array for spec, array in zip(inputs, content, strict=True)}
-        vector, _ = tower.vectors(tf.zeros(tf.shape(content[0])[:1], tf.int32), columns)
-        return {"vector": vector}
+        return {"vector": l2_normalise(tower.add_content(newcomer, columns))}
 
     with tempfile.TemporaryDirectory(prefix="recsys-cg-content-") as scratch:
         _save(tower, encode, Path(scratch) / "saved_model")

@@ -57,7 +57,10 @@ class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         if seed is not None and self._id_dropout > 0.0:
             kept = tf.random.stateless_uniform(tf.shape(id_row), seed) >= self._id_dropout
             id_row = tf.where(kept, id_row, 0)
-        embedded = tf.gather(self.id_table, id_row)
+        return self.add_content(tf.gather(self.id_table, id_row), content)
+
+    def add_content(self, embedded: Any, content: Mapping[str, Any]) -> Any:
+        """Return ``embedded``, float32 [n, dim] or [1, dim], with what the content of n items adds to it."""
         for feature in self._features:
             name = column_name(feature)
             add = _embed_entries if is_embedded(feature) else tf.linalg.matmul
