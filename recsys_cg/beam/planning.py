@@ -53,7 +53,8 @@ def plan_job(config: Config) -> Plan:
 def _plan(
     section: InteractionsConfig | ItemsConfig | ImpressionsConfig, columns: list[str], nested: Sequence[str] = ()
 ) -> tuple[Read, ...]:
-    reads = tuple(plan_reads(list_files(section.path, section.format), columns, nested))
+    files = list_files(section.path, section.format, delimiter=section.delimiter, columns=section.columns)
+    reads = tuple(plan_reads(files, columns, nested))
     if not reads:
         raise SourceError(f"{section.path}: the source holds no rows")
     return reads
@@ -70,5 +71,5 @@ def _check_times(read: Read, config: InteractionsConfig | ImpressionsConfig) -> 
     example = raw[0].as_py()
     raise SourceError(
         f"{read.file.path}: no time in column {config.time!r} can be read with time_unit = {config.time_unit!r}, e.g. "
-        f"{example!r}; set time_unit to s, ms, us, ns or iso8601 as it fits"
+        f"{example!r}; set time_unit to s, ms, us, ns, iso8601, or a pattern like '%m/%d/%Y %H:%M', as it fits"
     )

@@ -21,6 +21,9 @@ def init(
     user: Annotated[str | None, typer.Option("--user", help="Column of the user, when it is not found.")] = None,
     item: Annotated[str | None, typer.Option("--item", help="Column of the item, when it is not found.")] = None,
     time: Annotated[str | None, typer.Option("--time", help="Column of the time, when it is not found.")] = None,
+    time_unit: Annotated[
+        str | None, typer.Option("--time-unit", help="Its unit or notation: s, ms, us, ns, iso8601 or e.g. %d/%m/%Y.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Look at your files and write a commented project file for them.
@@ -32,7 +35,7 @@ def init(
 
     if output.exists():
         raise ConfigError(f"{output} exists; remove it or choose another --output")
-    proposal = inspect_sources(interactions, items, user=user, item=item, time=time)
+    proposal = inspect_sources(interactions, items, user=user, item=item, time=time, time_unit=time_unit)
     write_text_atomically(output, render_config(proposal, relative_to=output.parent))
     text = f"wrote {output}; look it over, then: recsys-cg run --config {output} --workdir work"
     print_result({"config": str(output)}, as_json=as_json, text=text)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import combinations
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -27,7 +29,9 @@ __all__ = [
 
 _Section = TypeVar("_Section", bound=Section)
 
-TimeUnit = Literal["s", "ms", "us", "ns", "iso8601"]
+_UNITS: Final = ("s", "ms", "us", "ns", "iso8601")
+_DIRECTIVES: Final = tuple("YymdbBaAHIMSpjz%")
+_DIRECTIVE: Final = re.compile("%(.?)")
 SourceFormat = Literal["auto", "csv", "tsv", "jsonl", "parquet", "avro", "recbole"]
 
 
@@ -51,6 +55,23 @@ def _check_zone(name: str) -> str:
     return name
 
 
+def _check_unit(unit: str) -> str:
+    if unit in _UNITS:
+        return unit
+    if "%" not in unit:
+        nearest = difflib.get_close_matches(unit, _UNITS, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise ValueError(f"a time is in {', '.join(_UNITS)}, or a pattern like '%m/%d/%Y %H:%M'{hint}")
+    found = _DIRECTIVE.findall(unit)
+    foreign = [name for name in found if name not in _DIRECTIVES]
+    if foreign:
+        raise ValueError(f"a pattern may hold {' '.join(f'%{name}' for name in _DIRECTIVES)}, and not %{foreign[0]}")
+    if not {"Y", "y"} & set(found) or not {"d", "j"} & set(found):
+        raise ValueError("a pattern needs a year and a day")
+    return unit
+
+
+TimeUnit = Annotated[str, AfterValidator(_check_unit)]
 Instant = Annotated[datetime, Field(strict=False), BeforeValidator(_refuse_numbers), AfterValidator(_check_instant)]
 Zone = Annotated[str, AfterValidator(_check_zone)]
 
@@ -106,16 +127,32 @@ class ContextConfig(Section):
         return self
 
 
-class InteractionsConfig(Section):
-    """``[interactions]``: who did what, when."""
+class SourceSection(Section):
+    """A section that describes a source."""
 
     path: str = Field(min_length=1, description="file, folder, glob or fsspec URL")
     format: SourceFormat = "auto"
+    delimiter: str | None = Field(None, min_length=1, max_length=1, description="of CSV or TSV: comma or tab")
+    columns: list[Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=list, description="names of the columns of CSV or TSV without a header line, all of them"
+    )
+
+    @model_validator(mode="after")
+    def _lines_can_be_cut(self) -> Self:
+        if self.delimiter in ('"', "\n", "\r"):
+            raise ValueError(f"delimiter = {self.delimiter!r} cannot separate fields")
+        _check_named_once(self.columns, "columns:")
+        return self
+
+
+class InteractionsConfig(SourceSection):
+    """``[interactions]``: who did what, when."""
+
     user: str = Field("user_id", description="column of the user's identifier")
     item: str = Field("item_id", description="column of the item's identifier")
     time: str = Field("timestamp", description="column of the time")
-    time_unit: TimeUnit = "s"
-    time_zone: Zone = Field("UTC", description="zone of ISO 8601 times that carry none")
+    time_unit: TimeUnit = Field("s", description="s, ms, us, ns, iso8601, or a pattern like %m/%d/%Y %I:%M %p")
+    time_zone: Zone = Field("UTC", description="zone of written times that carry none")
     event: str | None = Field(None, description="column of the event type")
     event_weights: dict[str, Annotated[float, Field(ge=0.0)]] = Field(
         default_factory=dict, description="event type -> weight; other types are filtered out; empty: all weigh 1"
@@ -177,11 +214,9 @@ class FeatureConfig(Section):
         return self
 
 
-class ItemsConfig(Section):
+class ItemsConfig(SourceSection):
     """``[items]``: the catalogue. Without this section the items are those of the interactions."""
 
-    path: str = Field(min_length=1)
-    format: SourceFormat = "auto"
     item: str = "item_id"
     title: str | None = Field(None, description="column shown to people")
     available_from: str | None = Field(None, description="column of the time from which an item may be retrieved")
@@ -196,11 +231,9 @@ class ItemsConfig(Section):
         return self
 
 
-class ImpressionsConfig(Section):
+class ImpressionsConfig(SourceSection):
     """``[impressions]``: what was shown, where, by which policy (optional)."""
 
-    path: str = Field(min_length=1)
-    format: SourceFormat = "auto"
     user: str = "user_id"
     item: str = "item_id"
     time: str = "timestamp"
@@ -227,7 +260,7 @@ class DatasetConfig(Section):
     dedupe: bool = Field(True, description="keep one of equal (user, item, time)")
     min_user_events: Positive = 1
     min_item_events: Positive = 1
-    max_user_events: Positive = Field(20_000, description="newest events kept of one user; the rest is counted")
+    max_user_events: Positive = Field(20_000, description="newest kept of a user in each window; the rest is counted")
     max_history: int = Field(50, ge=1, le=1000, description="items of a query's history")
     targets: Literal["next", "window"] = Field(
         "next", description="a query an event, or a query a user with all that the window holds"

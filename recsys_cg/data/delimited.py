@@ -17,9 +17,10 @@ from recsys_cg.data.blocks import Block, rejects_of
 from recsys_cg.data.files import SourceFile, open_bytes
 from recsys_cg.errors import SourceError
 
-__all__ = ["read_delimited", "read_header"]
+__all__ = ["first_fields", "read_delimited", "read_header"]
 
 _BLOCK_BYTES: Final = 4 << 20
+_MOST_FIELDS: Final = 1_000
 _TYPED: Final = re.compile(r"^(.*):(token|token_seq|float|float_seq)$")
 _LONGEST_SHOWN: Final = 2_000
 _MAGIC: Final = {
@@ -56,7 +57,7 @@ class _Watched:
 
 
 def _delimiter(file: SourceFile) -> str:
-    return "," if file.format == "csv" else "\t"
+    return file.delimiter or ("," if file.format == "csv" else "\t")
 
 
 def _options(file: SourceFile) -> dict[str, Any]:
@@ -98,23 +99,48 @@ def _stream(file: SourceFile) -> _Watched:
 
 
 def read_header(file: SourceFile) -> list[str]:
-    """Return the column names of ``file``; of a RecBole header without their types.
+    """Return the column names of ``file``: as given, or of its header; of a RecBole header without their types.
 
     Raises:
-        SourceError: the file has no header, is cut, is no UTF-8, or names a column twice.
+        SourceError: the file has no header, is cut, is no UTF-8, or names a column twice; or its first line has another
+            number of fields than names are given.
     """
     return [_plain(file, name) for name in _raw_header(file)]
 
 
-def _raw_header(file: SourceFile) -> list[str]:
+def first_fields(file: SourceFile) -> list[str]:
+    """Return the fields of the first line of ``file``, be they names or values; an empty field is an empty text.
+
+    Raises:
+        SourceError: the file is cut or no UTF-8.
+    """
+    options = pa_csv.ReadOptions(use_threads=False, block_size=1 << 16, autogenerate_column_names=True)
     with _translate(file):
-        reader = pa_csv.open_csv(
-            pa.PythonFile(_stream(file), mode="r"),
-            read_options=pa_csv.ReadOptions(use_threads=False, block_size=1 << 16),
-            parse_options=pa_csv.ParseOptions(**_options(file), invalid_row_handler=lambda _: "skip"),
-            convert_options=pa_csv.ConvertOptions(check_utf8=False),
-        )
-        names = list(reader.schema.names)
+        fields = _open_start(file, options, check_utf8=True)
+        return [field or "" for field in fields.read_next_batch().slice(0, 1).to_pylist()[0].values()]
+
+
+def _open_start(file: SourceFile, options: pa_csv.ReadOptions, *, check_utf8: bool) -> pa_csv.CSVStreamingReader:
+    as_text = {f"f{at}": pa.string() for at in range(_MOST_FIELDS)} if options.autogenerate_column_names else {}
+    return pa_csv.open_csv(
+        pa.PythonFile(_stream(file), mode="r"),
+        read_options=options,
+        parse_options=pa_csv.ParseOptions(**_options(file), invalid_row_handler=lambda _: "skip"),
+        convert_options=pa_csv.ConvertOptions(check_utf8=check_utf8, column_types=as_text),
+    )
+
+
+def _raw_header(file: SourceFile) -> list[str]:
+    if file.columns:
+        count = len(first_fields(file))
+        if count != len(file.columns):
+            raise SourceError(
+                f"{file.path}: columns gives {len(file.columns)} names, and the first line has {count} fields"
+            )
+        return list(file.columns)
+    options = pa_csv.ReadOptions(use_threads=False, block_size=1 << 16)
+    with _translate(file):
+        names = list(_open_start(file, options, check_utf8=False).schema.names)
     plain = [_plain(file, name) for name in names]
     twice = sorted({name for name in plain if plain.count(name) > 1})
     if twice:
@@ -147,6 +173,7 @@ def read_delimited(file: SourceFile, columns: Sequence[str], block_rows: int) ->
     by_plain = {_plain(file, name): name for name in _raw_header(file)}
     wanted = [by_plain[name] for name in columns]
     malformed: list[Any] = []
+    header = 0 if file.columns else 1
 
     def skip(row: Any) -> str:
         malformed.append(row)
@@ -156,14 +183,16 @@ def read_delimited(file: SourceFile, columns: Sequence[str], block_rows: int) ->
     with _translate(file):
         reader = pa_csv.open_csv(
             pa.PythonFile(stream, mode="r"),
-            read_options=pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
+            read_options=pa_csv.ReadOptions(
+                use_threads=False, block_size=_BLOCK_BYTES, column_names=list(file.columns) or None
+            ),
             parse_options=pa_csv.ParseOptions(**_options(file), invalid_row_handler=skip),
             convert_options=_as_text(wanted),
         )
     numbering = _Numbering()
     last = _no_rows(columns)
     for table in _tables(file, reader, columns):
-        refused = [_entry(row) for row in malformed]
+        refused = [_entry(row, header) for row in malformed]
         malformed.clear()
         numbers = numbering.give(table.num_rows, [entry[0] for entry in refused])
         last = table.slice(table.num_rows - 1) if table.num_rows else last
@@ -171,7 +200,7 @@ def read_delimited(file: SourceFile, columns: Sequence[str], block_rows: int) ->
             rejects = rejects_of(file.path, refused if start == 0 else [])
             end = start + block_rows
             yield Block(table.slice(start, block_rows), file.path, numbers[start:end], rejects)
-    refused = [_entry(row) for row in malformed]
+    refused = [_entry(row, header) for row in malformed]
     _check_end(file, stream, numbering.ends_refused([entry[0] for entry in refused]), last)
     if refused:
         yield Block(_no_rows(columns), file.path, np.zeros(0, dtype=np.int64), rejects_of(file.path, refused))
@@ -201,9 +230,9 @@ def _tables(file: SourceFile, reader: pa_csv.CSVStreamingReader, columns: Sequen
         yield pa.Table.from_batches([batch]).rename_columns(list(columns))
 
 
-def _entry(row: Any) -> tuple[int, str, Any]:
+def _entry(row: Any, header: int) -> tuple[int, str, Any]:
     record = {"line": row.text[:_LONGEST_SHOWN], "fields": row.actual_columns, "expected": row.expected_columns}
-    return row.number - 1, "wrong_number_of_fields", record
+    return row.number - header, "wrong_number_of_fields", record
 
 
 class _Numbering:

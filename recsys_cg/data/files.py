@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -46,6 +46,8 @@ class SourceFile:
         compression: ``gzip``, ``zstd`` or None.
         partition: columns that folder names hold (``day=2026-01-31/``), as ``(name, value)``.
         bytes: size on storage.
+        delimiter: sign between the fields of CSV or TSV; None: comma or tab.
+        columns: names of the columns of CSV or TSV without a header line; empty: the first line names them.
     """
 
     path: str
@@ -53,9 +55,17 @@ class SourceFile:
     compression: str | None = None
     partition: tuple[tuple[str, str], ...] = ()
     bytes: int = 0
+    delimiter: str | None = None
+    columns: tuple[str, ...] = ()
 
 
-def list_files(path: str, format: str = "auto") -> list[SourceFile]:  # noqa: A002 - the config's word
+def list_files(
+    path: str,
+    format: str = "auto",  # noqa: A002 - the config's word
+    *,
+    delimiter: str | None = None,
+    columns: Sequence[str] = (),
+) -> list[SourceFile]:
     """List the files of ``path``, sorted by name.
 
     A folder is searched to any depth; names that begin with ``.`` or ``_`` are passed over, as are, with
@@ -64,9 +74,12 @@ def list_files(path: str, format: str = "auto") -> list[SourceFile]:  # noqa: A0
     Args:
         path: local path, glob, folder or fsspec URL.
         format: one format for all files, or ``auto``: by extension, under ``.gz`` or ``.zst`` where compressed.
+        delimiter: of CSV or TSV; None: comma or tab.
+        columns: names of the columns of CSV or TSV without a header line.
 
     Raises:
-        SourceError: nothing is there, a file is empty, the extension is unknown, or formats are mixed.
+        SourceError: nothing is there, a file is empty, the extension is unknown, formats are mixed, or the format is
+            told apart by what is no option of it.
         EnvironmentMismatchError: the package for the URL's protocol is not installed.
     """
     filesystem, root, protocol = _filesystem(path)
@@ -85,7 +98,9 @@ def list_files(path: str, format: str = "auto") -> list[SourceFile]:  # noqa: A0
         shown = f"{protocol}://{name.lstrip('/')}" if protocol else name
         if size == 0:
             raise SourceError(f"{shown}: the file is empty (0 bytes)")
-        files.append(SourceFile(shown, kind, compression, partition, size))
+        files.append(SourceFile(shown, kind, compression, partition, size, delimiter, tuple(columns)))
+    if (delimiter is not None or columns) and (other := {file.format for file in files} - {"csv", "tsv"}):
+        raise SourceError(f"{path}: delimiter and columns are for csv and tsv, and the format is {min(other)}")
     return _check_formats(path, files)
 
 

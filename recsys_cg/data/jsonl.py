@@ -112,7 +112,7 @@ def _read_lines(
     table = _by_arrow([line for line in lines if line.strip()], columns)
     if table is not None and table.num_rows == int(full.sum()):
         return Block(table, file.path, numbers[full], rejects_of(file.path, []))
-    values = [_parse(line) if line.strip() else None for line in lines]
+    values: list[Any] = [_parse(line) if line.strip() else None for line in lines]
     good = np.array([isinstance(value, dict) for value in values], dtype=bool)
     if is_open and not good[-1] and full[-1]:
         raise SourceError(

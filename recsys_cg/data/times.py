@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import datetime
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -22,7 +24,10 @@ _PER_UNIT: Final = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 0.001}
 _WHOLE: Final = r"^\s*[+-]?\d{1,18}\s*$"
 _DECIMAL: Final = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\s*$"
 _ISO: Final = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?)?$"
-_ISO_ZONED: Final = r"^(?P<local>.*[T ].*?)\s*(?P<zone>[Zz]|[+-]\d{2}(?::?\d{2})?)$"
+_ISO_ZONED: Final = r"^(?P<local>[0-9-]+[T ][0-9:.,]+?)\s*(?P<zone>[Zz]|UTC|GMT|[+-]\d{2}(?::?\d{2})?)$"
+_DAYS_TO_CHECK: Final = 4
+"""Arrow reads 30 February as 2 March: a day that its month does not have ends up among the next month's first, a zone's
+shift included."""
 
 
 def check_zone(name: str) -> None:
@@ -43,8 +48,9 @@ def parse_times(column: pa.Array | pa.ChunkedArray, unit: str, zone: str = "UTC"
 
     Args:
         column: numbers, text or timestamps, any length.
-        unit: ``s``, ``ms``, ``us``, ``ns`` or ``iso8601``.
-        zone: zone of ISO 8601 times and typed timestamps that carry none.
+        unit: ``s``, ``ms``, ``us``, ``ns``, ``iso8601``, or how text is written, as Python's ``strptime`` has it:
+            ``%m/%d/%Y %I:%M %p``.
+        zone: zone of written times and typed timestamps that carry none.
 
     Returns:
         int64 array of microseconds; use `is_absurd` for values outside 1970 to 2200.
@@ -61,10 +67,14 @@ def parse_times(column: pa.Array | pa.ChunkedArray, unit: str, zone: str = "UTC"
     if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
         array = array.cast(pa.string())
     if pa.types.is_string(array.type):
+        if "%" in unit:
+            return _from_pattern(array, unit, zone)
         return _from_iso(array, zone) if unit == "iso8601" else _from_digits(array, unit)
     if pa.types.is_decimal(array.type):
         array = array.cast(pa.float64(), safe=False)
-    if unit == "iso8601" or not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+    if "%" in unit and pa.types.is_integer(array.type):
+        return _from_pattern(array.cast(pa.string()), unit, zone)
+    if unit not in _PER_UNIT or not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
         return pa.nulls(len(array), pa.int64())
     return _from_numbers(array, unit)
 
@@ -180,9 +190,29 @@ def _parse_one(text: str | None) -> int | None:
 
 
 def _zone_shift(zones: pa.Array) -> pa.Array:
-    plain = pc.replace_substring(pc.if_else(pc.match_substring_regex(zones, "^[Zz]$"), "+0000", zones), ":", "")
+    plain = pc.replace_substring(pc.if_else(pc.match_substring_regex(zones, "^[A-Za-z]+$"), "+0000", zones), ":", "")
     plain = pc.if_else(pc.equal(pc.utf8_length(plain), 3), pc.binary_join_element_wise(plain, "00", ""), plain)
     sign = pc.if_else(pc.starts_with(plain, "-"), -1, 1)
     hours = pc.utf8_slice_codeunits(plain, 1, 3).cast(pa.int64())
     minutes = pc.utf8_slice_codeunits(plain, 3, 5).cast(pa.int64())
     return pc.multiply(sign, pc.multiply(pc.add(pc.multiply(hours, 60), minutes), 60_000_000))
+
+
+def _from_pattern(array: pa.Array, pattern: str, zone: str) -> pa.Array:
+    parsed = pc.strptime(pc.utf8_trim_whitespace(array), format=pattern, unit="us", error_is_null=True)
+    micros = parsed.cast(pa.int64())
+    doubtful = pc.fill_null(pc.less_equal(pc.day(parsed), _DAYS_TO_CHECK), False).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(doubtful)
+    wrong = np.zeros(len(array), dtype=bool)
+    wrong[rows] = [not _is_date(text, pattern) for text in array.take(pa.array(rows)).to_pylist()]
+    micros = pc.if_else(pa.array(wrong), None, micros)
+    return micros if "%z" in pattern else _to_utc(micros, zone)
+
+
+def _is_date(text: str, pattern: str) -> bool:
+    """Tell whether there is such a day; Arrow takes short names of months and days for long ones, Python does not."""
+    for wanted in {pattern, pattern.replace("%b", "%B").replace("%a", "%A"), pattern.replace("%B", "%b")}:
+        with suppress(ValueError):
+            datetime.strptime(text.strip(), wanted)
+            return True
+    return False

@@ -335,3 +335,28 @@ def test_a_list_in_an_avro_field_that_may_be_one_value_refuses_its_record(tmp_pa
     blocks = _read(tmp_path / "x.avro", ["u", "t"], block_rows=2)
     assert (_values(blocks, "u"), _values(blocks, "t"), _numbers(blocks)) == (["a", None], [1, 3], [1, 3])
     assert _rejects(blocks) == [(2, "nested_value")]
+
+
+def _headless(path: Path, columns: tuple[str, ...], block_rows: int = 100) -> list[Block]:
+    reads = plan_reads(list_files(str(path), "csv", delimiter=";", columns=columns), ["i", "u"])
+    return [block for read in reads for block in read_blocks(read, block_rows)]
+
+
+def test_a_file_without_a_header_is_read_by_the_names_given_from_its_first_line_on(tmp_path: Path) -> None:
+    path = tmp_path / "x.dat"
+    path.write_text('1;5;9\n2;6\n\n7;"8;x";\n')
+    blocks = _headless(path, ("u", "i", "t"))
+    assert (_values(blocks, "u"), _values(blocks, "i"), _numbers(blocks)) == (["1", "7"], ["5", "8;x"], [1, 3])
+    assert _rejects(blocks) == [(2, "wrong_number_of_fields")]
+    with pytest.raises(SourceError, match="columns gives 2 names, and the first line has 3 fields"):
+        _headless(path, ("u", "i"))
+    path.write_text("1;5;9\n2;6")
+    with pytest.raises(SourceError, match="ends in the middle of a row"):
+        _headless(path, ("u", "i", "t"))
+
+
+def test_delimiter_and_columns_are_options_of_delimited_text_alone(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"a": 1}\n')
+    for options in ({"delimiter": ";"}, {"columns": ("a",)}):
+        with pytest.raises(SourceError, match="delimiter and columns are for csv and tsv, and the format is jsonl"):
+            list_files(str(tmp_path / "x.jsonl"), **options)  # type: ignore[arg-type]

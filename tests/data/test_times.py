@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
+from recsys_cg.config import InteractionsConfig
 from recsys_cg.data.times import check_zone, format_time, is_absurd, parse_times
 from recsys_cg.errors import ConfigError
 
@@ -99,3 +103,77 @@ def test_zones_are_checked_by_name() -> None:
 
 def test_times_are_shown_in_utc() -> None:
     assert format_time(1_500_000) == "1970-01-01T00:00:01.500000Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2019-10-01 00:00:00 UTC", "2019-10-01T00:00:00"),
+        ("2019-10-01T00:00 GMT", "2019-10-01T00:00:00"),
+        ("2019-10-01 00:00:00 +02:00", "2019-09-30T22:00:00"),
+        ("2019-10-01 00:00:00 PST", None),
+        ("2019-10-01 UTC", None),
+    ],
+)
+def test_a_zone_may_stand_apart_and_be_named_utc(text: str, expected: str | None) -> None:
+    (found,) = parse_times(pa.array([text]), "iso8601").to_pylist()
+    assert found == (None if expected is None else int(np.datetime64(expected, "us").astype(np.int64)))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "zone", "text", "expected"),
+    [
+        ("%m/%d/%Y %I:%M:%S %p", "UTC", "11/9/2019 9:05:58 PM", "2019-11-09T21:05:58"),
+        ("%m/%d/%Y %I:%M:%S %p", "UTC", "11/9/2019 12:05:58 AM", "2019-11-09T00:05:58"),
+        ("%d.%m.%Y %H:%M", "Europe/Berlin", " 01.07.2019 12:00 ", "2019-07-01T10:00:00"),
+        ("%d.%m.%Y %H:%M", "Europe/Berlin", "31.03.2019 02:30", None),  # the clock goes forward over it
+        ("%d.%m.%Y %H:%M", "Europe/Berlin", "27.10.2019 02:30", "2019-10-27T00:30:00"),  # twice: the earlier
+        ("%a %b %d %H:%M:%S %z %Y", "Europe/Berlin", "Tue Apr 03 18:00:09 -0700 2012", "2012-04-04T01:00:09"),
+        ("%d/%m/%Y", "UTC", "29/02/2020", "2020-02-29T00:00:00"),
+        ("%d/%m/%Y", "UTC", "29/02/2019", None),
+        ("%d/%m/%Y", "UTC", "31/04/2019", None),
+        ("%a %b %d %H:%M:%S %z %Y", "UTC", "Tue Feb 30 23:00:09 -0700 2012", None),
+        ("%d/%m/%Y", "UTC", "01/02/2019 10:00", None),
+        ("%d/%m/%Y", "UTC", "", None),
+        ("%Y%m%d", "UTC", "20190203", "2019-02-03T00:00:00"),
+    ],
+)
+def test_a_pattern_reads_other_notations_and_no_day_that_is_none(
+    pattern: str, zone: str, text: str, expected: str | None
+) -> None:
+    found = parse_times(pa.array([text, None]), pattern, zone).to_pylist()
+    assert found == [None if expected is None else int(np.datetime64(expected, "us").astype(np.int64)), None]
+
+
+def test_a_pattern_reads_whole_numbers_and_leaves_typed_times_alone() -> None:
+    day = int(np.datetime64("2019-02-03", "us").astype(np.int64))
+    assert parse_times(pa.array([20190203, 7]), "%Y%m%d").to_pylist() == [day, None]
+    assert parse_times(pa.array([day], pa.timestamp("us")), "%Y%m%d").to_pylist() == [day]
+    assert parse_times(pa.array([], pa.string()), "%Y%m%d").to_pylist() == []
+    assert parse_times(pa.array([2.5]), "%Y%m%d").to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("unit", "message"),
+    [
+        ("sec", r"a time is in s, ms, us, ns, iso8601, or a pattern like '%m/%d/%Y %H:%M'"),
+        ("iso-8601", r"did you mean 'iso8601'\?"),
+        ("%d/%m %H:%M", "a pattern needs a year and a day"),
+        ("%Y-%m-%dT%H:%M:%S.%f", r"and not %f"),
+        ("", "a time is in s"),
+    ],
+)
+def test_a_unit_or_pattern_that_nothing_can_be_read_by_is_an_error_of_the_configuration(
+    unit: str, message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        InteractionsConfig(path="x", time_unit=unit)
+    assert InteractionsConfig(path="x", time_unit="%d/%m/%Y %H:%M").time_unit == "%d/%m/%Y %H:%M"
+
+
+@pytest.mark.parametrize(
+    "options", [{"delimiter": '"'}, {"delimiter": "::"}, {"columns": ["a", "a"]}, {"columns": [""]}]
+)
+def test_lines_that_cannot_be_cut_so_are_an_error_of_the_configuration(options: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        InteractionsConfig(path="x", **options)

@@ -10,7 +10,7 @@ import numpy as np
 
 from recsys_cg.config import FeatureConfig
 from recsys_cg.data.inspection.profile import Profile
-from recsys_cg.data.inspection.roles import has_time_word
+from recsys_cg.data.inspection.roles import has_time_word, normalize
 
 __all__ = ["find_separator", "propose_feature", "propose_features"]
 
@@ -18,6 +18,13 @@ _SEPARATORS: Final = ("|", ";", ", ", ",", " / ", "/")
 _MOST_SPACED: Final = 100
 _FEW: Final = 20
 _DEFAULT_MAX_VALUES: Final = 24
+_COUNTED: Final = re.compile(
+    "(view|play|click|like|vote|purchase|order|download|listen|listener|interaction|rating|review|sale|star|score)s?$"
+)
+_COUNTS: Final = frozenset(("count", "counts", "number", "num", "cnt", "n", "avg", "average", "mean", "total", "rank"))
+_TALLIES: Final = frozenset(("popularity", "popularity score", "rank", "salesrank", "bestseller rank", "playcount"))
+_GRADES: Final = frozenset(("rating", "stars", "score", "overall"))
+_TALLIED: Final = "a count or average over the whole log tells the future; take it if it is of training time alone"
 _LINK: Final = re.compile(r"^(https?://|/|data:)|\.(jpe?g|png|gif|webp)$", re.IGNORECASE)
 
 
@@ -31,7 +38,7 @@ def propose_features(profiles: Sequence[Profile]) -> tuple[list[FeatureConfig], 
     skipped: dict[str, str] = {}
     for profile in profiles:
         name = _name_feature(profile.name, {feature.name for feature in features})
-        feature = propose_feature(profile, name)
+        feature = _TALLIED if _is_tally(profile) else propose_feature(profile, name)
         if isinstance(feature, str):
             skipped[profile.name] = feature
         else:
@@ -49,7 +56,7 @@ def propose_feature(profile: Profile, name: str) -> FeatureConfig | str:
     if profile.is_list:
         most = _most_values(profile.rows, len(profile.texts))
         return FeatureConfig(name=name, kind="categorical", column=column, max_values=most)
-    if profile.distinct == 1 or profile.time_unit == "iso8601":
+    if profile.distinct == 1 or (profile.time_unit is not None and (profile.numbers is None or profile.is_typed_time)):
         return "a time" if profile.distinct > 1 else f"the same value everywhere ({profile.samples})"
     if profile.numbers is not None:
         return _propose_number(profile, name, column)
@@ -65,6 +72,15 @@ def _propose_number(profile: Profile, name: str, column: str | None) -> FeatureC
         return "a number of its own for each item: an identifier"
     few = profile.is_whole and profile.distinct <= _FEW and profile.distinct <= len(profile.texts) / 2
     return FeatureConfig(name=name, kind="categorical" if few else "numeric", column=column)
+
+
+def _is_tally(profile: Profile) -> bool:
+    """Tell whether a column is named like what is counted or averaged over a log, e.g. ``average_rating``."""
+    name = normalize(profile.name)
+    words = name.split()
+    if name in _TALLIES or (name in _GRADES and profile.numbers is not None and not profile.is_whole):
+        return True
+    return any(_COUNTED.match(word) for word in words) and bool(_COUNTS.intersection(words))
 
 
 def _propose_text(profile: Profile, name: str, column: str | None) -> FeatureConfig | str:

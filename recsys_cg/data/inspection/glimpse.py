@@ -10,6 +10,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from recsys_cg.data.delimited import first_fields
+from recsys_cg.data.inspection.notation import is_written_time
 from recsys_cg.data.sources import SourceFile, column_names, list_files, plan_reads, read_blocks
 from recsys_cg.errors import SourceError
 
@@ -17,6 +19,10 @@ __all__ = ["Glimpse", "look"]
 
 _FILES: Final = 3
 _NUMBER: Final = re.compile(r"[+-]?\d+([.,]\d+)?$")
+_VALUE: Final = re.compile(r"https?://|[\[{]")
+_SIGNS: Final = (",", "\t", ";", "|")
+_LONGEST_NAME: Final = 80
+_PACKED: Final = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 
 
 @dataclass(frozen=True)
@@ -27,12 +33,16 @@ class Glimpse:
         path: as the user gave it.
         format: to be written into the project file; ``auto`` where the extension says it.
         shown_format: the format of the files.
+        delimiter: to be written into the project file; None where it is the format's own.
+        columns: names made up for the columns of a file without a header line; else empty.
         table: rows from the beginnings of the first, the middle and the last file, all columns.
     """
 
     path: str
     format: str
     shown_format: str
+    delimiter: str | None
+    columns: tuple[str, ...]
     table: pa.Table
 
 
@@ -43,14 +53,14 @@ def look(path: str, rows: int) -> Glimpse:
         SourceError: the source is missing, empty, damaged, of no known format, or has no rows or no header.
     """
     files, kind = _identify(path)
+    files = _settle_lines(files)
     chosen = [files[at] for at in sorted({0, len(files) // 2, len(files) - 1})][:_FILES]
     names = column_names(files[0])
-    _check_header(files[0], names)
     tables = [_first_rows(file, names, rows // len(chosen)) for file in chosen]
     table = pa.concat_tables(_agree(tables))
     if table.num_rows == 0:
         raise SourceError(f"{path}: there are columns ({', '.join(names)}) and no rows")
-    return Glimpse(path, kind, files[0].format, table)
+    return Glimpse(path, kind, files[0].format, files[0].delimiter, files[0].columns, table)
 
 
 def _identify(path: str) -> tuple[list[SourceFile], str]:
@@ -71,8 +81,12 @@ def _identify(path: str) -> tuple[list[SourceFile], str]:
 
 
 def _sniff(path: Path) -> str | None:
-    with path.open("rb") as file:
-        head = file.read(1 << 16)
+    packed = _PACKED.get(path.suffix.lower())
+    with pa.OSFile(str(path), "rb") as file:
+        try:
+            head = bytes((pa.CompressedInputStream(file, packed) if packed else file).read(1 << 16))
+        except OSError:
+            return None
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith(b"Obj\x01"):
@@ -82,23 +96,41 @@ def _sniff(path: Path) -> str | None:
         return "jsonl"
     if "\t" in line:
         return "recbole" if re.search(r":(token|float)(_seq)?(\t|\r?$)", line) else "tsv"
-    return "csv" if "," in line else None
+    return "csv" if any(sign in line for sign in _SIGNS) else None
 
 
-def _check_header(file: SourceFile, names: Sequence[str]) -> None:
-    if file.format not in ("csv", "tsv"):
-        return
-    if len(names) == 1 and any(sign in names[0] for sign in ";|"):
-        sign = next(sign for sign in ";|" if sign in names[0])
-        raise SourceError(
-            f"{file.path}: the first line has no comma or tab and looks separated by {sign!r}: "
-            "convert the file to CSV or TSV first"
-        )
-    if all(_NUMBER.match(name.strip()) for name in names):
-        raise SourceError(
-            f"{file.path}: the first line holds numbers ({', '.join(names[:4])}), not column names: "
-            "put a header line above it, e.g. user_id,item_id,timestamp"
-        )
+def _settle_lines(files: list[SourceFile]) -> list[SourceFile]:
+    """Find out by the first line what separates the fields of CSV or TSV, and whether it names the columns."""
+    if files[0].format not in ("csv", "tsv"):
+        return files
+    fields = first_fields(files[0])
+    if len(fields) == 1:
+        if "::" in fields[0]:
+            raise SourceError(
+                f"{files[0].path}: the fields are separated by two signs, '::', and one can be read: convert the file "
+                "first, e.g. with sed 's/::/\\t/g'"
+            )
+        sign = max(_SIGNS, key=fields[0].count)
+        if sign in fields[0]:
+            files = [replace(file, delimiter=sign) for file in files]
+            fields = first_fields(files[0])
+    if _are_values(fields):
+        columns = tuple(f"column_{at + 1}" for at in range(len(fields)))
+        files = [replace(file, columns=columns) for file in files]
+    return files
+
+
+def _are_values(fields: Sequence[str]) -> bool:
+    """Tell whether a first line holds values and not names: a number, a time, a link, a long text.
+
+    Numbers that count the columns (``id,0,1,2``) are names.
+    """
+    numbers = [field.strip() for field in fields if _NUMBER.match(field.strip())]
+    if numbers and numbers not in ([str(at + start) for at in range(len(numbers))] for start in (0, 1)):
+        return True
+    return len(numbers) == len(fields) or any(
+        len(field) > _LONGEST_NAME or _VALUE.match(field.strip()) or is_written_time(field) for field in fields
+    )
 
 
 def _first_rows(file: SourceFile, names: Sequence[str], rows: int) -> pa.Table:

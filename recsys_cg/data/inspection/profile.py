@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recsys_cg.data.identifiers import to_strings
+from recsys_cg.data.inspection.notation import find_notation, fits
 from recsys_cg.data.times import is_absurd, parse_times
 from recsys_cg.data.values import dense_rows, numeric_values
 from recsys_cg.errors import SourceError
@@ -18,6 +19,8 @@ from recsys_cg.errors import SourceError
 __all__ = ["Profile", "profile_column"]
 
 _SHARE: Final = 0.9
+_FIRST_DAY: Final = 19_800_101
+_LAST_DAY: Final = 21_000_101
 _EARLIEST_S: Final = 315_532_800
 _LATEST_S: Final = 4_102_444_800
 _UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -36,7 +39,8 @@ class Profile:
         dim: length of each value, where all are vectors of numbers of one length above 1.
         distinct: number of distinct values.
         numbers: float64, the values as numbers, where nine in ten are; else None.
-        time_unit: in which unit nine in ten values are times between 1980 and 2100; None: they are not.
+        time_unit: in which unit or notation nine in ten values are times from 1980 on; None: they are not, or several
+            notations fit.
         is_typed_time: the file itself types the column as a time.
     """
 
@@ -130,19 +134,30 @@ def _vector_length(array: pa.Array, name: str, is_list: bool) -> int | None:
         wrong = dense_rows(pa.chunked_array([present]), name, length)[1]
     except SourceError:
         return None
-    return length if wrong.mean() <= 1 - _SHARE else None
+    return length if wrong.mean() <= 1 - _SHARE and _has_fractions(present) else None
+
+
+def _has_fractions(array: pa.Array) -> bool:
+    """Whole numbers of one count, e.g. three identifiers each, are no vectors unless the file types them as floats."""
+    if not pa.types.is_string(array.type):
+        flat = pc.list_flatten(array)
+        return pa.types.is_floating(flat.type) or any("." in text for text in _texts(flat.drop_null(), ""))
+    return any("." in text for text in array.to_pylist())
 
 
 def _time_unit(array: pa.Array, numbers: np.ndarray[Any, np.dtype[np.float64]] | None, is_typed: bool) -> str | None:
     if is_typed:
         return "iso8601"
     if numbers is None:
-        return "iso8601" if _are_times(array, "iso8601") else None
+        if not pa.types.is_string(array.type):
+            return None
+        return "iso8601" if _are_times(array, "iso8601") else find_notation(array.drop_null().to_pylist())
     middle = float(np.median(numbers))
     for unit, per_second in _UNITS.items():
         if _EARLIEST_S <= middle / per_second < _LATEST_S:
             return unit if _are_times(array, unit) else None
-    return None
+    is_day = _FIRST_DAY <= middle <= _LAST_DAY and fits([f"{number:.0f}" for number in numbers], "%Y%m%d")
+    return "%Y%m%d" if is_day else None
 
 
 def _are_times(array: pa.Array, unit: str) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from recsys_cg.config import InteractionsConfig, ItemsConfig
 from recsys_cg.data.inspection.features import propose_features
 from recsys_cg.data.inspection.glimpse import Glimpse, look
+from recsys_cg.data.inspection.notation import fits
 from recsys_cg.data.inspection.profile import Profile, profile_column
 from recsys_cg.data.inspection.roles import (
     find_event,
@@ -24,6 +26,7 @@ from recsys_cg.data.inspection.roles import (
     match_catalogue,
     take_given,
 )
+from recsys_cg.errors import ConfigError
 
 __all__ = ["Proposal", "inspect_sources"]
 
@@ -73,6 +76,7 @@ def inspect_sources(
     user: str | None = None,
     item: str | None = None,
     time: str | None = None,
+    time_unit: str | None = None,
 ) -> Proposal:
     """Look at the first rows of the sources and propose the sections that describe them.
 
@@ -85,6 +89,7 @@ def inspect_sources(
         user: column of the user, when it is known.
         item: column of the item in the interactions, when it is known.
         time: column of the time, when it is known.
+        time_unit: its unit or notation, when it is known.
 
     Raises:
         ConfigError: a column was not found or several fit; the message lists columns with samples and the option
@@ -95,7 +100,7 @@ def inspect_sources(
     catalogue = look(items, _ROWS) if items is not None else None
     described = _profile(catalogue) if catalogue is not None else []
     given = {"user": user, "item": item, "time": time}
-    roles = _assign_roles(glimpse, given, described)
+    roles = _assign_roles(glimpse, given, described, time_unit)
     section, comments, hints = _describe_interactions(glimpse, roles)
     proposed: ItemsConfig | None = None
     skipped: dict[str, str] = {}
@@ -109,8 +114,12 @@ def _profile(glimpse: Glimpse) -> list[Profile]:
     return [profile_column(name, glimpse.table.column(name)) for name in glimpse.table.column_names]
 
 
-def _assign_roles(glimpse: Glimpse, given: Mapping[str, str | None], described: Sequence[Profile]) -> _Roles:
+def _assign_roles(
+    glimpse: Glimpse, given: Mapping[str, str | None], described: Sequence[Profile], time_unit: str | None
+) -> _Roles:
     profiles = _profile(glimpse)
+    if time_unit is not None:
+        profiles = [_time_as(profile, time_unit) for profile in profiles]
     known = {
         role: take_given(name, profiles, f"--{role}", glimpse.path) for role, name in given.items() if name is not None
     }
@@ -118,12 +127,35 @@ def _assign_roles(glimpse: Glimpse, given: Mapping[str, str | None], described: 
     time = known.get("time") or find_time(free, glimpse.path)
     free = [profile for profile in free if profile is not time]
     values = {profile.name: set(profile.texts) for profile in described}
-    item = known.get("item") or find_item(free, glimpse.path, values)
-    free = [profile for profile in free if profile is not item]
-    user = known.get("user") or find_user(free, glimpse.path)
+    with _naming_made_up(glimpse, profiles):
+        item = known.get("item") or find_item(free, glimpse.path, values)
+        free = [profile for profile in free if profile is not item]
+        user = known.get("user") or find_user(free, glimpse.path)
     free = [profile for profile in free if profile is not user]
     event = find_event(free)
     return _Roles(user, item, time, event, [profile for profile in free if profile is not event])
+
+
+@contextmanager
+def _naming_made_up(glimpse: Glimpse, profiles: Sequence[Profile]) -> Iterator[None]:
+    """Ask for user and item at once where there is no header line: made-up names tell neither."""
+    try:
+        yield
+    except ConfigError as error:
+        if not glimpse.columns:
+            raise
+        lines = [f"  {profile.name}: {profile.samples}" for profile in profiles]
+        likely = [profile.name for profile in profiles if profile.time_unit is None][:2]
+        shown = " ".join(f"{option} {name}" for option, name in zip(("--user", "--item"), likely, strict=False))
+        raise ConfigError(
+            f"{glimpse.path}: the first line holds values, not column names; say which columns they are, e.g. {shown}. "
+            "The columns:\n" + "\n".join(lines)
+        ) from error
+
+
+def _time_as(profile: Profile, unit: str) -> Profile:
+    readable = bool(profile.texts) and not profile.is_typed_time and fits(profile.texts, unit)
+    return replace(profile, time_unit=unit if readable else profile.time_unit if profile.is_typed_time else None)
 
 
 def _describe_interactions(
@@ -134,7 +166,7 @@ def _describe_interactions(
         comments["interactions.format"] = glimpse.shown_format
     hints: dict[str, tuple[Any, str]] = {}
     filters = []
-    if roles.time.time_unit == "iso8601":
+    if roles.time.time_unit is not None and (roles.time.time_unit == "iso8601" or "%" in roles.time.time_unit):
         comments["interactions.time_zone"] = "of times that carry no zone themselves"
     if roles.event is not None:
         comments["interactions.event"] = roles.event.samples
@@ -145,13 +177,16 @@ def _describe_interactions(
         filters.append(f"{_as_column(quantity.name)} > 0")
         comments["interactions.filters"] = f"{quantity.name} goes down to {quantity.numbers.min():g}: returns?"
     rating = find_named(roles.rest, _RATINGS)
-    if rating is not None and rating.numbers is not None and not filters:
+    graded = rating is not None and rating.numbers is not None and rating.numbers.min() < rating.numbers.max()
+    if rating is not None and rating.numbers is not None and graded and not filters:
         better = math.floor(float(rating.numbers.min() + rating.numbers.max()) / 2) + 1
         hints["filters"] = ([f"{_as_column(rating.name)} >= {better}"], "only what was liked")
     section = InteractionsConfig.model_validate(
         {
             "path": glimpse.path,
             "format": glimpse.format,
+            "delimiter": glimpse.delimiter,
+            "columns": list(glimpse.columns),
             "user": roles.user.name,
             "item": roles.item.name,
             "time": roles.time.name,
@@ -177,6 +212,8 @@ def _describe_items(
         {
             "path": glimpse.path,
             "format": glimpse.format,
+            "delimiter": glimpse.delimiter,
+            "columns": list(glimpse.columns),
             "item": item.name,
             "title": title.name if title is not None else None,
             "time_unit": unit,

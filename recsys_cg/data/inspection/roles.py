@@ -96,6 +96,7 @@ def find_time(profiles: Sequence[Profile], path: str) -> Profile:
     for fitting in (
         [profile for profile in usable if profile.is_typed_time],
         [profile for profile in usable if has_time_word(profile)],
+        [profile for profile in usable if profile.numbers is None],
         usable,
     ):
         if len(fitting) == 1:
@@ -104,8 +105,8 @@ def find_time(profiles: Sequence[Profile], path: str) -> Profile:
     if unread is not None and not usable:
         raise ConfigError(
             f"{path}: column {unread.name!r} is named like a time, and its values ({unread.samples}) are neither "
-            "counts of s, ms, us or ns since 1970 nor ISO 8601 (2026-01-31 18:05:00): convert them, or give another "
-            "with --time"
+            "counts of s, ms, us or ns since 1970, nor ISO 8601 (2026-01-31 18:05:00), nor of one other notation alone "
+            "(day or month first?): give it with --time-unit, e.g. '%d/%m/%Y %H:%M', or another column with --time"
         )
     raise _unclear(path, "time", "--time", usable or profiles)
 
@@ -194,6 +195,8 @@ def has_time_word(profile: Profile) -> bool:
 
 def _unclear(path: str, role: str, option: str, profiles: Sequence[Profile]) -> ConfigError:
     lines = [f"  {profile.name}: {profile.samples}" for profile in profiles]
+    nested = next((profile.name for profile in profiles if profile.is_list and profile.samples.startswith("'{")), None)
+    hint = f" ({nested!r} holds lists of objects: a row is to be one event, so unfold them first.)" if nested else ""
     return ConfigError(
-        f"{path}: which column is the {role}? Give it with {option} COLUMN. The columns:\n" + "\n".join(lines)
+        f"{path}: which column is the {role}? Give it with {option} COLUMN.{hint} The columns:\n" + "\n".join(lines)
     )

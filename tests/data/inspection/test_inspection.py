@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import json
 import re
@@ -11,6 +12,7 @@ import pytest
 
 from recsys_cg.config import Config, FeatureConfig, load_config
 from recsys_cg.data.inspection import inspect_sources, render_config
+from recsys_cg.data.inspection.glimpse import look
 from recsys_cg.errors import ConfigError, RecsysError, SourceError
 
 START_S = 1_767_225_600
@@ -90,7 +92,7 @@ def test_two_columns_that_could_be_the_time_are_not_gambled_on(tmp_path: Path) -
 
 def test_a_time_in_another_notation_says_what_can_be_read(tmp_path: Path) -> None:
     path = _write_csv(tmp_path / "e.csv", {"user_id": USERS, "item_id": ITEMS, "date": ["12/1/2010 8:26"] * 200})
-    with pytest.raises(ConfigError, match=r"'date' is named like a time.*'12/1/2010 8:26'.*ISO 8601.*--time"):
+    with pytest.raises(ConfigError, match=r"'date' is named like a time.*'12/1/2010 8:26'.*--time-unit.*--time"):
         inspect_sources(path)
 
 
@@ -337,8 +339,8 @@ def test_tabs_in_a_csv_are_noticed(tmp_path: Path) -> None:
     [
         (b"", "empty"),
         (b"user_id,item_id,time\n", "no rows"),
-        (b"user_id;item_id;time\n1;2;3\n", "separated by ';'"),
-        (b"196,242,3,881250949\n186,302,3,891717742\n", "numbers .* not column names"),
+        (b"1::1193::5::978300760\n1::661::3::978302109\n", r"two signs, '::'.*sed"),
+        (b"196,242,3,881250949\n186,302,3,891717742\n", r"not column names(?s:.*)column_2: '242', '302'"),
         (b"\xff\xfe\x00nonsense", "e\\.csv"),
         (b"user_id,user_id,time\n1,2,3\n", "twice"),
     ],
@@ -366,3 +368,82 @@ def test_one_row_is_enough(tmp_path: Path) -> None:
     path = _write_csv(tmp_path / "e.csv", {"user_id": ["1"], "item_id": ["2"], "time": [SECONDS[0]]})
     items = _write_csv(tmp_path / "i.csv", {"item_id": ["2"], "title": ["only one"]})
     assert _reload(render_config(inspect_sources(path, items)), tmp_path).items is not None
+
+
+def _lines(path: Path, rows: list[list[str]], sign: str = "\t") -> str:
+    path.write_text("\n".join(sign.join(row) for row in rows) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def test_a_file_without_a_header_gets_made_up_names_and_asks_for_user_and_item_at_once(tmp_path: Path) -> None:
+    rows = [[user, iso, "30.2", item] for user, iso, item in zip(USERS, ISO, ITEMS, strict=True)]
+    path = _lines(tmp_path / "check-ins.txt", rows)
+    with pytest.raises(ConfigError, match=r"not column names; .* --user column_1 --item column_3(?s:.*)column_4: 'ü0'"):
+        inspect_sources(path)
+    proposal = inspect_sources(path, user="column_1", item="column_4")
+    section = _reload(render_config(proposal), tmp_path).interactions
+    assert section.columns == ["column_1", "column_2", "column_3", "column_4"]
+    assert (section.format, section.time, section.time_unit) == ("tsv", "column_2", "iso8601")
+    items = _catalogue(tmp_path / "items.csv", title=[f"a thing number {n}" for n in range(40)])
+    assert inspect_sources(path, items, user="column_1").interactions.item == "column_4"
+
+
+def test_numbers_that_count_the_columns_are_names_and_other_numbers_are_values(tmp_path: Path) -> None:
+    rows = [["ü1", "0.5", "0.1"], ["ü2", "0.2", "0.7"]]
+    assert look(_lines(tmp_path / "a.tsv", [["item_id", "0", "1"], *rows]), 10).columns == ()
+    assert look(_lines(tmp_path / "b.tsv", rows), 10).columns == ("column_1", "column_2", "column_3")
+    assert look(_lines(tmp_path / "c.tsv", [["1", "2"], ["3", "4"]]), 10).columns == ("column_1", "column_2")
+    assert look(_lines(tmp_path / "d.tsv", [["N1", "news", "https://x/y"]] * 3), 10).columns[2:] == ("column_3",)
+    assert look(_lines(tmp_path / "e.tsv", [["", "user", "item"], ["0", "a", "b"]]), 10).columns == ()
+
+
+@pytest.mark.parametrize("sign", [";", "|", ","])
+def test_another_delimiter_is_noticed_whatever_the_extension(tmp_path: Path, sign: str) -> None:
+    rows = [["user_id", "item_id", "time"], *([*row] for row in zip(USERS, ITEMS, SECONDS, strict=True))]
+    section = _reload(render_config(inspect_sources(_lines(tmp_path / "e.dat", rows, sign))), tmp_path).interactions
+    assert (section.format, section.delimiter) == ("csv", None if sign == "," else sign)
+    assert section.user == "user_id"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["%m/%d/%Y %I:%M:%S %p", "%d.%m.%Y %H:%M", "%Y/%m/%d %H:%M:%S", "%Y%m%d", "%a %b %d %H:%M:%S %z %Y", "%d %b %Y"],
+)
+def test_other_notations_of_time_are_recognised_where_one_alone_fits(tmp_path: Path, pattern: str) -> None:
+    start = dt.datetime(2026, 1, 1, 8, tzinfo=dt.UTC)
+    times = [(start + dt.timedelta(hours=17 * n)).strftime(pattern) for n in range(200)]
+    path = _write_csv(tmp_path / "e.csv", {"user_id": USERS, "item_id": ITEMS, "when": times, "n": ["5"] * 200})
+    section = _reload(render_config(inspect_sources(path)), tmp_path).interactions
+    assert (section.time, section.time_unit) == ("when", pattern)
+
+
+def test_whether_day_or_month_comes_first_is_not_gambled_on(tmp_path: Path) -> None:
+    times = [f"{1 + n % 12}/{1 + n % 11}/2026" for n in range(200)]
+    path = _write_csv(tmp_path / "e.csv", {"user_id": USERS, "item_id": ITEMS, "date": times})
+    with pytest.raises(ConfigError, match=r"day or month first\?.*--time-unit"):
+        inspect_sources(path)
+    assert inspect_sources(path, time_unit="%d/%m/%Y").interactions.time_unit == "%d/%m/%Y"
+
+
+def test_what_is_counted_over_the_log_is_no_feature(tmp_path: Path, events: Path) -> None:
+    counts = [str(n * 7 % 23) for n in range(40)]
+    tallies = dict.fromkeys(("average_rating", "ratings_count", "reviewCount", "popularity", "num_views"), counts)
+    stars = [f"{1 + n % 5}.5" for n in range(40)]
+    items = _catalogue(tmp_path / "i.csv", **tallies, stars=stars, num_pages=counts, price=stars, pageCount=counts)
+    found = _features(events, items)
+    assert found.keys() == {"num_pages", "price", "pageCount"}
+    assert "tells the future" in inspect_sources(str(events), items).skipped["ratings_count"]
+
+
+def test_three_identifiers_each_are_no_vectors(tmp_path: Path, events: Path) -> None:
+    lines = [{"item_id": f"ü{n}", "also": [f"{n:03d}", "001"], "vector": [0.5, n / 7]} for n in range(40)]
+    (tmp_path / "i.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\n", encoding="utf-8")
+    kinds = {name: feature.kind for name, feature in _features(events, str(tmp_path / "i.jsonl")).items()}
+    assert kinds == {"also": "categorical", "vector": "dense"}
+
+
+def test_json_lines_are_known_under_another_name_and_compressed(tmp_path: Path) -> None:
+    rows = [{"user_id": u, "item_id": i, "timestamp": int(s)} for u, i, s in zip(USERS, ITEMS, SECONDS, strict=True)]
+    (tmp_path / "e.json.gz").write_bytes(gzip.compress("\n".join(json.dumps(row) for row in rows).encode() + b"\n"))
+    section = inspect_sources(str(tmp_path / "e.json.gz")).interactions
+    assert (section.format, section.user) == ("jsonl", "user_id")
