@@ -58,7 +58,7 @@ class HistoryItem(BaseModel):
 
     item: _ID = Field(description="item id")
     time: Moment | None = Field(None, description="when: seconds since 1970, or RFC 3339")
-    event: _ID | None = Field(None, description="what: one of the release's event names")
+    event: _ID | None = Field(None, description="what: one of the release's event names; default: its first")
 
 
 @dataclass(frozen=True)
