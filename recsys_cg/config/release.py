@@ -75,6 +75,7 @@ class ServingConfig(Section):
     max_batch: Positive = 256
     max_history: Positive = Field(1000, description="longest history taken from a request")
     max_body_bytes: int = Field(1_000_000, ge=1024, description="larger request bodies are refused")
+    read_seconds: float = Field(10.0, gt=0.0, description="a request's head, and then its body, must arrive within")
     max_waiting: Positive = Field(256, description="lookups waiting in a worker; more are refused with 503")
     deadline_ms: Positive = Field(1000, description="a lookup that waited longer is refused with 503")
     log_requests: bool = Field(True, description="one line of JSON a request on standard error")

@@ -25,7 +25,6 @@ OVERLOADED = "as many lookups wait as may; try again"
 _logger = logging.getLogger(__name__)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
-_BODY_S = 10.0
 
 
 def error_body(code: str, message: str, request_id: str) -> bytes:
@@ -63,6 +62,7 @@ class Gatehouse:
     ) -> None:
         self._app = app
         self._most_bytes = config.max_body_bytes
+        self._body_s = config.read_seconds
         self._is_logging = config.log_requests
         self._metrics = metrics
         self._expected = None if token is None else b"Bearer " + token.encode()
@@ -117,7 +117,7 @@ class Gatehouse:
         """Return ``receive`` that counts bytes and time; the application turns what it raises into an answer."""
         taken = 0
         is_complete = False
-        deadline = time.monotonic() + _BODY_S
+        deadline = time.monotonic() + self._body_s
 
         async def take() -> Message:
             nonlocal taken, is_complete

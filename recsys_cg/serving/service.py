@@ -21,6 +21,7 @@ from recsys_cg.serving.app import create_app
 from recsys_cg.serving.live import RedisHistories
 from recsys_cg.serving.logs import logging_config
 from recsys_cg.serving.lookup import resolve_release
+from recsys_cg.serving.protocol import PunctualProtocol
 
 try:
     import uvicorn
@@ -81,6 +82,7 @@ def serve(store: str | Path, config: ServingConfig, *, workers: int = 1) -> None
             timeout_graceful_shutdown=_DRAIN_S,
             timeout_keep_alive=30,
             proxy_headers=False,
+            http=PunctualProtocol,
             lifespan="on",
             ws="none",
         )
@@ -170,6 +172,7 @@ def make_app() -> Any:
     except KeyError as error:
         raise StoreError("start the service with `recsys-cg serve`") from error
     config = ServingConfig.model_validate_json(text)
+    PunctualProtocol.head_s = config.read_seconds
     _leave_out_pandas()
     sys.setswitchinterval(_SWITCH_S)
     return create_app(store, config, _read_token(config))

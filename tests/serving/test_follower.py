@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import logging
+import os
 import shutil
 import weakref
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from recsys_cg.artifacts import seal
+from recsys_cg.release.store import Store
 from recsys_cg.serving.follower import Follower
 from tests.serving.world import World, point_at, publish_release
 
@@ -64,6 +67,32 @@ def test_a_broken_release_is_refused_logged_once_and_the_old_one_serves(
     assert (follower.refusal.attempts, follower.refusal.retry_at) == (2, 15.0)
     (path / "vectors.npy").write_bytes(whole)
     clock.now = 15.0
+    assert follower.check()
+    assert (name_of(follower), follower.refusal) == (SECOND, None)
+
+
+def test_a_disk_that_is_full_while_loading_leaves_the_old_one_until_there_is_room(
+    tower: Path, store_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A store elsewhere is copied to this disk: the copy stops half-way."""
+    clock = Clock()
+    follower = Follower(store_path, clock=clock)
+    follower.check()
+    serving = follower.lookup
+    publish_release(store_path, World(tower, name=SECOND))
+
+    def full(*_: object) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "path_of", full)
+        assert not follower.check()
+    assert follower.lookup is serving
+    assert follower.refusal is not None
+    assert (follower.refusal.release, follower.refusal.attempts) == (SECOND, 1)
+    assert "No space left on device" in follower.refusal.why
+    assert not follower.check()
+    clock.now = 5.1
     assert follower.check()
     assert (name_of(follower), follower.refusal) == (SECOND, None)
 

@@ -4,15 +4,14 @@ import asyncio
 import json
 from typing import Any
 
-import pytest
-
 from recsys_cg.config import ServingConfig
-from recsys_cg.serving import gatehouse as module
 from recsys_cg.serving.gatehouse import Gatehouse
 from recsys_cg.serving.metrics import Metrics
 
 
-def visit(app: Any, *, body: list[dict[str, Any]] | None = None, delay_s: float = 0.0) -> tuple[int, Any]:
+def visit(
+    app: Any, *, body: list[dict[str, Any]] | None = None, delay_s: float = 0.0, read_seconds: float = 10.0
+) -> tuple[int, Any]:
     """Send one POST through a gatehouse; return status and parsed body."""
     sent: list[dict[str, Any]] = []
     waiting = list(body or [{"type": "http.request", "body": b"", "more_body": False}])
@@ -24,7 +23,7 @@ def visit(app: Any, *, body: list[dict[str, Any]] | None = None, delay_s: float 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    config = ServingConfig(max_body_bytes=1024, log_requests=False)
+    config = ServingConfig(max_body_bytes=1024, log_requests=False, read_seconds=read_seconds)
     guarded = Gatehouse(app, config=config, metrics=Metrics(), token=None, paths=frozenset())
     scope = {"type": "http", "method": "POST", "path": "/x", "headers": []}
     asyncio.run(guarded(scope, receive, send))  # type: ignore[arg-type]
@@ -60,10 +59,9 @@ def test_a_body_that_grows_too_large_is_stopped():
     assert visit(reading, body=parts[1:])[0] == 200
 
 
-def test_a_body_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "_BODY_S", 0.05)
+def test_a_body_that_takes_too_long_is_stopped():
     parts = [{"type": "http.request", "body": b"x", "more_body": True}] * 50
-    assert visit(reading, body=parts, delay_s=0.02)[0] == 408
+    assert visit(reading, body=parts, delay_s=0.02, read_seconds=0.05)[0] == 408
 
 
 async def waiting(scope: Any, receive: Any, send: Any) -> None:
@@ -72,11 +70,40 @@ async def waiting(scope: Any, receive: Any, send: Any) -> None:
     await reading(scope, receive, send)
 
 
-def test_waiting_for_a_disconnect_has_no_deadline(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "_BODY_S", 0.05)
+def test_waiting_for_a_disconnect_has_no_deadline():
     parts = [
         {"type": "http.request", "body": b"", "more_body": False},
         {"type": "http.disconnect"},
         {"type": "http.disconnect"},
     ]
-    assert visit(waiting, body=parts, delay_s=0.03)[0] == 200
+    assert visit(waiting, body=parts, delay_s=0.4, read_seconds=1.0)[0] == 200
+
+
+def test_a_request_for_which_there_is_no_room_is_refused_before_its_body_is_read():
+    read: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        read.append(scope["path"])
+        await reading(scope, receive, send)
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    guarded = Gatehouse(
+        app, config=ServingConfig(), metrics=Metrics(), token=None, paths=frozenset(), is_full=lambda path: path == "/x"
+    )
+    answers = {}
+    for path in ("/x", "/healthz"):
+        sent: list[dict[str, Any]] = []
+        scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+        asyncio.run(guarded(scope, body_once(), send))  # type: ignore[arg-type]
+        answers[path] = sent[0]["status"], dict(sent[0]["headers"]).get(b"retry-after")
+    assert answers == {"/x": (503, b"1"), "/healthz": (200, None)}
+    assert read == ["/healthz"]
+
+
+def body_once() -> Any:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    return receive

@@ -225,6 +225,24 @@ def test_what_is_not_http_does_no_harm(server: Server):
     assert server.ask("GET", "/healthz")[0] == 200
 
 
+def test_clients_that_send_slowly_are_let_go_and_others_answered(tower: Path, tmp_path: Path):
+    publish_release(tmp_path / "store", World(tower))
+    head = b"POST /v1/candidates HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n"
+    with Server(tmp_path / "store", read_seconds=0.5) as server:
+        address = server.netloc.split(":")
+        slow = [socket.create_connection(address, timeout=20) for _ in range(30)]
+        try:
+            for place, one in enumerate(slow):
+                one.sendall((b"", head[:20], head, head + b"\r\n", head + b"\r\n{")[place % 5])
+            assert server.ask("POST", "/v1/candidates", {"k": 1})[0] == 200
+            answers = [one.recv(1000) for one in slow]
+            assert {answer.split(b"\r\n")[0] for answer in answers} == {b"HTTP/1.1 408 Request Timeout"}
+            assert server.ask("POST", "/v1/candidates", {"k": 1})[0] == 200
+        finally:
+            for one in slow:
+                one.close()
+
+
 def malformed(generator: random.Random) -> bytes:
     whole = b'{"history": ["a", {"item": "b", "time": 5, "event": "buy"}], "k": 3, "exclude": ["c"], "at": 1e9}'
     kind = generator.randrange(4)
