@@ -4,7 +4,7 @@
     ITEMS=100000 SOAK_S=60 STAGES=in_process,http python -m tests.benchmarks.bench_serve
     QUICK=1 python -m tests.benchmarks.bench_serve  20k items, short loads, a soak of 12 seconds
 
-Stages: in_process, http, start, soak. The world (items, tower, index) is written once below .bench/serve.
+Stages: in_process, http, grpc, start, soak. The world (items, tower, index) is written once below .bench/serve.
 Histories have 50 events, lists 100 candidates, encoding is included, seen items are left out. The load comes from a
 process of its own, on the same processors as the service; the service writes no line for each request.
 """
@@ -26,7 +26,7 @@ from tests.benchmarks.record import FOLDER, Figure, measure_figure, write_record
 from tests.benchmarks.serve_child import SAVED
 from tests.benchmarks.serve_world import publish_twice
 
-STAGES = ("in_process", "http", "start", "soak")
+STAGES = ("in_process", "http", "grpc", "start", "soak")
 RAW_MB_AN_ITEM = 64 * 4 / 2**20
 TFRS = "SavedModel with the TFRS ScaNN layer"
 
@@ -92,6 +92,20 @@ def http_figures(store: Path, bodies: Path, median_ms: float, *, quick: bool) ->
     ]  # fmt: skip
 
 
+def client_figures(store: Path, bodies: Path, *, quick: bool) -> list[Figure]:
+    """Return what the gRPC client reaches beside the HTTP client."""
+    measured = stages.measure_clients(store, bodies, rounds=1 if quick else 3, seconds=1 if quick else 5)
+    figures = []
+    for threads in (1, 8):
+        rates = [[one["per_second"] for one in measured[f"{face}_{threads}"]] for face in ("grpc", "http")]
+        target = None if quick else (">=", 1.0)
+        label = f"grpc_client_{threads}_threads"
+        figures.append(
+            measure_figure(label, rates[0], "requests/s", against="HTTP client", peers=rates[1], target=target)
+        )
+    return figures
+
+
 def start_figures(store: Path, bodies: Path, items: int, *, quick: bool) -> list[Figure]:
     """Return seconds to ready and resident memory of one worker."""
     measured = stages.measure_start(store, bodies, 1 if quick else 3)
@@ -143,6 +157,8 @@ def main(folder: Path = FOLDER) -> Path:
             figures += found
         if "http" in wanted:
             figures += http_figures(store, bodies, median_ms, quick=quick)
+        if "grpc" in wanted:
+            figures += client_figures(store, bodies, quick=quick)
         if "start" in wanted:
             figures += start_figures(store, bodies, items, quick=quick)
         if "soak" in wanted:

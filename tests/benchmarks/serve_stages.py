@@ -66,13 +66,10 @@ class Service:
             [*command, str(workers), str(body_bytes)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         )
         assert self.process.stderr is not None
-        self.host, self.port = "", 0
-        for line in self.process.stderr:
-            url = _url_of(line)
-            if url:
-                self.host, port = url.removeprefix("http://").rsplit(":", 1)
-                self.port = int(port)
-                break
+        said = next(found for found in map(_said, self.process.stderr) if "url" in found)
+        self.url, self.grpc_url = said["url"], f"grpc://127.0.0.1:{said.get('grpc_port')}"
+        self.host, port = self.url.removeprefix("http://").rsplit(":", 1)
+        self.port = int(port)
         self._drain = subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=subprocess.DEVNULL)
         while self.ask("GET", "/readyz")[0] != 200:
             if self.process.poll() is not None or time.monotonic() - started > 120:
@@ -128,12 +125,12 @@ class Service:
         self.process.stderr.close()
 
 
-def _url_of(line: str) -> str | None:
+def _said(line: str) -> dict[str, Any]:
     try:
-        url = json.loads(line).get("url")
+        found: dict[str, Any] = json.loads(line)
     except ValueError:
-        return None
-    return None if url is None else str(url)
+        return {}
+    return found
 
 
 def write_bodies(world: Path, file: Path, count: int = 512) -> None:
@@ -174,6 +171,22 @@ def measure_http(store: Path, bodies: Path, *, rounds: int, seconds: float) -> d
             measured["half"].append(service.load(PATH, bodies, "open", rate / 2, seconds))
             measured["triple"].append(service.load(PATH, bodies, "open", rate * 3, seconds))
     return {"body_bytes": body_bytes, **measured}
+
+
+def measure_clients(store: Path, bodies: Path, *, rounds: int, seconds: float) -> dict[str, list[dict[str, float]]]:
+    """Return what the shipped clients reach over gRPC and over HTTP, with one thread and with eight."""
+    measured: dict[str, list[dict[str, float]]] = {}
+    with Service(store, workers=2, grpc_port=0) as service:
+        for turn in range(rounds + 1):
+            for threads in (1, 8):
+                for face, url in (("grpc", service.grpc_url), ("http", service.url)):
+                    command = [sys.executable, "-m", "tests.benchmarks.serve_clients", url, str(bodies)]
+                    done = subprocess.run(
+                        [*command, str(threads), f"{seconds:g}"], capture_output=True, text=True, check=True
+                    )
+                    if turn:  # the first round warms
+                        measured.setdefault(f"{face}_{threads}", []).append(json.loads(done.stdout))
+    return measured
 
 
 def measure_start(store: Path, bodies: Path, rounds: int) -> list[tuple[float, float]]:
