@@ -24,6 +24,7 @@ __all__ = [
     "ItemsConfig",
     "ProjectConfig",
     "SourceFormat",
+    "SourceSection",
     "TimeUnit",
 ]
 

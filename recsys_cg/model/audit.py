@@ -165,7 +165,7 @@ def share_interval(sizes: NDArray[np.integer], hits: NDArray[np.integer]) -> tup
 
     Example:
         >>> share_interval(np.array([10, 10]), np.array([0, 0]))
-        (0.0, 0.657628)
+        (0.0, 0.65762)
     """
     wide, met = np.asarray(sizes, dtype=np.float64), np.asarray(hits, dtype=np.float64)
     number, clusters = wide.sum(), int((wide > 0).sum())
