@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import linalg, sparse
 
 from recsys_cg.errors import EnvironmentMismatchError
 from recsys_cg.evaluation.baselines.matrices import Matrix, history_matrix, interaction_matrix
@@ -97,14 +97,14 @@ def fold_in(history: Matrix, factors: Floats, gram: Floats, alpha: float) -> Flo
     Returns:
         [queries, dim] float32; zero for an empty history.
     """
-    weights = history.data * np.float32(alpha)
-    rows = np.repeat(np.arange(history.shape[0]), np.diff(history.indptr))
-    chosen = sparse.csr_array((np.sqrt(weights), history.indices, history.indptr), shape=history.shape)
-    systems = np.broadcast_to(gram, (history.shape[0], *gram.shape)).copy()
-    for query in np.unique(rows):
-        part = slice(chosen.indptr[query], chosen.indptr[query + 1])
-        scaled = factors[chosen.indices[part]] * chosen.data[part, None]
-        systems[query] += scaled.T @ scaled
+    weights = np.sqrt(history.data * np.float32(alpha))
     wanted = np.asarray(history @ factors, dtype=np.float32) * np.float32(1.0 + alpha)
-    solved: Floats = np.linalg.solve(systems, wanted[:, :, None])[:, :, 0]
+    solved = np.zeros_like(wanted)
+    for query in np.flatnonzero(np.diff(history.indptr)):
+        part = slice(history.indptr[query], history.indptr[query + 1])
+        scaled = factors[history.indices[part]] * weights[part, None]
+        # Cholesky in single precision: several times as fast as NumPy's solve, which works in double.
+        _, solved[query], failed = linalg.lapack.sposv(gram + scaled.T @ scaled, wanted[query], lower=1, overwrite_a=1)
+        if failed:
+            raise linalg.LinAlgError(f"iALS: the system of a history with alpha = {alpha} cannot be solved")
     return solved
