@@ -32,6 +32,8 @@ from recsys_cg.schema import EncoderFiles
 
 __all__ = ["train_encoder"]
 
+_NOTABLE_REPEATS = 0.02
+
 
 def train_encoder(
     dataset: Path,
@@ -41,6 +43,7 @@ def train_encoder(
     training: TrainingConfig,
     seed: int,
     checkpoints: Path,
+    filter_seen: bool = True,
 ) -> dict[str, Any]:
     """Train on a dataset directory and write the encoder files.
 
@@ -59,6 +62,7 @@ def train_encoder(
         seed: of initial weights, order, negatives and dropout.
         checkpoints: directory outside ``directory`` for the state of the training; a killed training that is started
             again with the same arguments goes on from its last whole epoch and reaches the same weights.
+        filter_seen: in the validation recall, items of a query's past are no candidates; as they will be measured.
 
     Returns:
         ``dim``, ``best_epoch``, ``validation_recall`` (None without validation queries), ``parameters``, ``events``,
@@ -81,10 +85,10 @@ def train_encoder(
     with strategy.scope():
         network = TwoTower(model, training, catalogue, events=max(len(data.events), 1), max_length=length, seed=seed)
         network.build_weights()
-    probe = _probe(data, training, seed)
+    probe = _probe(data, training, seed, filter_seen=filter_seen)
     with strategy.scope():
         loop = TrainingLoop(network, sequences, probe, catalogue.counts, training=training, seed=seed)
-        state = loop.run(checkpoints, fingerprint=_fingerprint(data, model, training, seed))
+        state = loop.run(checkpoints, fingerprint=_fingerprint(data, model, training, seed, filter_seen))
     _export(network, data, catalogue, directory, model=model)
     facts: dict[str, Any] = {"parameters": network.parameters}
     audit = _audit(network, data, sequences, seed)
@@ -132,19 +136,27 @@ def _read_sequences(data: Dataset, catalogue: Catalogue, model: ModelConfig) -> 
     return replace(sequences, skips=skips)
 
 
-def _probe(data: Dataset, training: TrainingConfig, seed: int) -> RecallProbe:
-    return RecallProbe(
+def _probe(data: Dataset, training: TrainingConfig, seed: int, *, filter_seen: bool) -> RecallProbe:
+    probe = RecallProbe(
         data.queries("validation"),
         max_history=data.max_history,
         k=training.validation_k,
         most=training.validation_queries,
         seed=seed,
+        filter_seen=filter_seen,
     )
+    share = probe.share_met_before
+    if filter_seen and share >= _NOTABLE_REPEATS:
+        say(
+            f"{share:.1%} of the validation targets are in their query's past and so cannot be found: set "
+            "evaluation.filter_seen = false if coming back to an item counts"
+        )
+    return probe
 
 
-def _fingerprint(data: Dataset, model: ModelConfig, training: TrainingConfig, seed: int) -> str:
+def _fingerprint(data: Dataset, model: ModelConfig, training: TrainingConfig, seed: int, filter_seen: bool) -> str:
     """Name what a checkpoint belongs to."""
-    sections = {"model": model.model_dump(), "training": training.model_dump()}
+    sections = {"model": model.model_dump(), "training": training.model_dump(), "filter_seen": filter_seen}
     return digest_json({"dataset": data.manifest.digest, **sections, "seed": seed})
 
 

@@ -30,8 +30,8 @@ def encode_queries(
 class RecallProbe:
     """A frozen sample of queries and the share of their targets found in the exact top k.
 
-    Items of the query's past are no candidates. Of equal scores the smaller item_row ranks higher. Recall of a query
-    is the share of its targets among its first k items; queries without target are left out.
+    Of equal scores the smaller item_row ranks higher. Recall of a query is the share of its targets among its first k
+    items; queries without target are left out.
 
     Args:
         queries: table of `recsys_cg.schema.queries_schema`.
@@ -39,9 +39,12 @@ class RecallProbe:
         k: list length; the catalogue's size where that is smaller.
         most: queries kept, a sample by ``seed``.
         seed: seed of the sample.
+        filter_seen: items of a query's past are no candidates.
     """
 
-    def __init__(self, queries: pa.Table, *, max_history: int, k: int, most: int, seed: int) -> None:
+    def __init__(
+        self, queries: pa.Table, *, max_history: int, k: int, most: int, seed: int, filter_seen: bool = True
+    ) -> None:
         lengths = np.asarray(queries["targets"].combine_chunks().value_lengths())
         usable = np.flatnonzero(lengths > 0)
         if len(usable) > most:
@@ -52,7 +55,17 @@ class RecallProbe:
         self.arrays = query_arrays(kept, max_history)
         self.targets = _Lists(kept["targets"])
         self._seen = _Lists(kept["seen"])
+        self._filter_seen = filter_seen
         self._k = k
+
+    @property
+    def share_met_before(self) -> float:
+        """Share of the targets that are in their query's past, in [0, 1]; 0 without targets."""
+        everything = slice(0, self.size)
+        wanted, seen = (lists.pairs(everything).astype(np.int64) for lists in (self.targets, self._seen))
+        width = 1 + max(wanted[:, 1].max(initial=0), seen[:, 1].max(initial=0))
+        met = np.isin(wanted @ [width, 1], seen @ [width, 1])
+        return float(met.mean()) if len(met) else 0.0
 
     def recall(self, model: TwoTower, vectors: NDArray[np.float32], history_vectors: NDArray[np.float32]) -> float:
         """Return mean recall@k of ``model`` over the sample, in [0, 1]; needs at least one query."""
@@ -62,7 +75,8 @@ class RecallProbe:
         for start in range(0, self.size, block):
             part = slice(start, min(start + block, self.size))
             encoded = encode_queries(model, self.arrays, history_vectors, part)
-            top = top_rows(tf.constant(encoded), catalogue, self._seen.pairs(part), k=min(self._k, len(vectors)))
+            barred = self._seen.pairs(part if self._filter_seen else slice(0, 0))
+            top = top_rows(tf.constant(encoded), catalogue, barred, k=min(self._k, len(vectors)))
             total += self._recall_of(top.numpy(), part)
         return total / self.size
 

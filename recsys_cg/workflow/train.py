@@ -13,10 +13,9 @@ __all__ = ["build", "key_of"]
 
 
 def key_of(project: Project, data: Stage) -> StageKey:
-    """Return what the encoder depends on: the dataset, the model, the schedule and the seed."""
-    return StageKey(
-        "encoder", {"dataset": data.manifest.digest}, project.config.section("model", "training"), project.seed
-    )
+    """Return what the encoder depends on: the dataset, the model, the schedule, what its recall means, the seed."""
+    config = {**project.config.section("model", "training"), "filter_seen": project.config.evaluation.filter_seen}
+    return StageKey("encoder", {"dataset": data.manifest.digest}, config, project.seed)
 
 
 def build(project: Project, data: Stage | None = None) -> Stage:
@@ -34,6 +33,7 @@ def build(project: Project, data: Stage | None = None) -> Stage:
             training=project.config.training,
             seed=project.seed,
             checkpoints=project.checkpoints(key),
+            filter_seen=project.config.evaluation.filter_seen,
         )
 
     return project.build(key, write)

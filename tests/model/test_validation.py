@@ -60,6 +60,21 @@ def test_seen_items_are_no_candidates_and_never_hits() -> None:
     assert recall([([0], [0], [0])], k=5) == 0.0
 
 
+def test_seen_items_are_candidates_where_coming_back_counts() -> None:
+    table = queries([([0], [0], [0]), ([0], [2], [0])])
+    probe = RecallProbe(table, max_history=3, k=1, most=100, seed=0, filter_seen=False)
+    assert probe.recall(Mirror(), VECTORS, VECTORS) == 0.5  # type: ignore[arg-type]
+
+
+def test_the_share_of_targets_met_before_is_told() -> None:
+    def share(records: list[tuple[list[int], list[int], list[int]]]) -> float:
+        return RecallProbe(queries(records), max_history=3, k=1, most=100, seed=0).share_met_before
+
+    assert share([([0], [1, 0], [0, 3]), ([0], [3], [0]), ([0], [4], [4])]) == 0.5
+    assert share([([0], [1], [0])]) == 0.0
+    assert share([]) == 0.0
+
+
 def test_equal_scores_go_to_the_smaller_row_and_are_no_free_hits() -> None:
     same = np.ones((5, 2), dtype=np.float32) / np.sqrt(2.0).astype(np.float32)
     assert recall([([4], [3], [4])], k=2, vectors=same) == 0.0
