@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from recsys_cg.artifacts import digest_json
 from recsys_cg.config import Config, load_config
 from recsys_cg.data.dataset import Dataset
 from recsys_cg.data.samples import fetch_sample
@@ -144,7 +145,8 @@ def _build(config: Config, workdir: Path, finish: Callable[[Path, dict[str, Any]
     """Build the dataset as the product does, and let ``finish`` change it before it is sealed."""
     project = Project(config, workdir)
     plain = dataset.key_of(project)
-    key = StageKey("dataset", {**plain.inputs, "finished_by": finish.__name__}, plain.config)
+    code = digest_json(Path(splits.__file__).read_text(encoding="utf-8"))
+    key = StageKey("dataset", {**plain.inputs, "finished_by": finish.__name__, "code": code}, plain.config)
 
     def write(directory: Path) -> Mapping[str, Any]:
         from recsys_cg.beam.dataset import build_dataset
