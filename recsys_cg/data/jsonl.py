@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ _CHUNK_BYTES: Final = 4 << 20
 _LONGEST_SHOWN: Final = 2_000
 _SNIFFED_LINES: Final = 100
 _KEYED_LINES: Final = 10_000
+_WHOLE: Final = re.compile(r"-?\d{1,15}\.0")
 
 
 def _chunks(file: SourceFile) -> Iterator[bytes]:
@@ -70,9 +72,14 @@ def read_keys(file: SourceFile) -> list[str]:
     return list(keys)
 
 
+def _float_text(digits: str) -> str:
+    """Give a whole number without its ``.0``, as `recsys_cg.data.identifiers.to_strings` does: 7.0 is the same as 7."""
+    return digits[:-2] if _WHOLE.fullmatch(digits) else digits
+
+
 def _parse(line: bytes) -> Any:
     try:
-        value = json.loads(line, parse_int=str, parse_float=str, parse_constant=lambda _: None)
+        value = json.loads(line, parse_int=str, parse_float=_float_text, parse_constant=lambda _: None)
         if b"\\u" in line:  # half a surrogate pair is valid JSON and no text
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):

@@ -360,3 +360,11 @@ def test_delimiter_and_columns_are_options_of_delimited_text_alone(tmp_path: Pat
     for options in ({"delimiter": ";"}, {"columns": ("a",)}):
         with pytest.raises(SourceError, match="delimiter and columns are for csv and tsv, and the format is jsonl"):
             list_files(str(tmp_path / "x.jsonl"), **options)  # type: ignore[arg-type]
+
+
+def test_a_whole_number_names_the_same_with_and_without_its_point(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"u": 7, "p": 1.5}\n{"u": 7.0, "p": 2.0}\n{"u": "7.0", "p": 12345678901234567890.0}\n')
+    blocks = _read(path, ["u", "p"])
+    assert _values(blocks, "u") == ["7", "7", "7.0"]  # what is text stays as it stands
+    assert _values(blocks, "p") == ["1.5", "2", "12345678901234567890.0"]
