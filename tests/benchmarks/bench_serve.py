@@ -27,6 +27,7 @@ from tests.benchmarks.serve_child import SAVED
 from tests.benchmarks.serve_world import publish_twice
 
 STAGES = ("in_process", "http", "grpc", "start", "soak")
+START_ITEMS = 100_000
 RAW_MB_AN_ITEM = 64 * 4 / 2**20
 TFRS = "SavedModel with the TFRS ScaNN layer"
 
@@ -160,7 +161,11 @@ def main(folder: Path = FOLDER) -> Path:
         if "grpc" in wanted:
             figures += client_figures(store, bodies, quick=quick)
         if "start" in wanted:
-            figures += start_figures(store, bodies, items, quick=quick)
+            smaller = min(items, START_ITEMS)
+            publish_twice(prepare(smaller, peer=False), scratch / "smaller")
+            figures += start_figures(scratch / "smaller", bodies, smaller, quick=quick)
+            if smaller < items:
+                figures += start_figures(store, bodies, items, quick=quick)
         if "soak" in wanted:
             seconds = float(os.environ.get("SOAK_S", "12" if quick else "600"))
             figures += soak_figures(store, bodies, seconds=seconds, every_s=2 if quick else 6)
