@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recsys_cg.config import Config, load_config
+from recsys_cg.evaluation.queries import EXCLUDE, QUERY
 from recsys_cg.release.store import Store
 from recsys_cg.schema import EncoderFiles, ReleaseFiles
 from recsys_cg.serving.release import Release
@@ -39,6 +40,7 @@ from tests.benchmarks.refresh_world import FIRST_DAY, write_portal
 CONFIG = Path(__file__).parents[2] / "pipelines" / "configs" / "globo.toml"
 ZONE = timezone(timedelta(hours=-3))
 TRAINED_DAYS, K = 5, 100
+_BATCH = 512
 GROUPS = ("learned", "folded_in", "of_the_day")
 _SETTINGS = (
     'evaluation.baselines=["popularity_recent"]',
@@ -103,8 +105,10 @@ def measure_groups(store: Store, project: Project) -> dict[str, tuple[int, float
     queries = dataset.queries("test")
     drawn = np.sort(np.random.default_rng(0).permutation(len(queries))[:5000])
     system = ReleaseUnderTest(release, dataset.items, dataset.events).system("two_tower", 0)
-    sample = queries.take(pa.array(drawn)).append_column("exclude", queries["seen"].take(pa.array(drawn)))
-    found = np.concatenate([system.recommend(pa.table(batch), K) for batch in sample.to_batches(max_chunksize=512)])
+    sample = queries.take(pa.array(drawn)).append_column(QUERY, pa.array(drawn.astype(np.int64)))
+    sample = sample.append_column(EXCLUDE, sample["seen"]).combine_chunks()
+    parts = [sample.slice(start, _BATCH).combine_chunks() for start in range(0, len(sample), _BATCH)]
+    found = np.concatenate([system.recommend(part, K) for part in parts])
     learned = set(pq.read_table(release.path / ReleaseFiles.ENCODER / EncoderFiles.ITEM_IDS)["item_id"].to_pylist())
     counts, ids = dataset.items["train_count"].to_numpy(), dataset.items["item_id"].to_pylist()
     hits: dict[str, list[bool]] = {group: [] for group in GROUPS}
