@@ -1,7 +1,7 @@
 """`make bench-quality`: this model beside baselines and stock TFRS, on the same splits of several data sets.
 
     python -m tests.benchmarks.bench_quality                     every set, three seeds: hours
-    SETS=movielens-t,hidden SEEDS=1 VARIANTS=two_tower ...       some pieces
+    SETS=movielens-t,hidden SEEDS=1 VARIANTS=two_tower ...       some pieces; VARIANTS=baselines for all of these
     GLOBO=FOLDER ONLINE_RETAIL=FILE ...                          where those data are; without, they are skipped by name
     OVERRIDES="training.epochs=1" ...                            other settings for our trainings, to try the bench
     QUICK=1 ...                                                  MovieLens 100K, one seed, a training cut short
@@ -28,26 +28,28 @@ from typing import Any
 
 from recsys_cg.artifacts import digest_json, write_text_atomically
 from recsys_cg.errors import SourceError
+from tests.benchmarks.quality_baselines import BASELINES, RECENT_HOURS
 from tests.benchmarks.quality_figures import make_figures, print_tables, tabulate
-from tests.benchmarks.quality_run import BASELINES, CORRECTIONS, NEGATIVES, STOCK, overrides_of
+from tests.benchmarks.quality_run import CORRECTIONS, NEGATIVES, STOCK, overrides_of
 from tests.benchmarks.quality_sets import SETS, QualitySet, SkippedError
 from tests.benchmarks.record import FOLDER, write_record
 
 ROOT = Path(__file__).parents[2]
 ABLATION = tuple(f"ablation_{correction}_x_{negatives}" for correction in CORRECTIONS for negatives in NEGATIVES)
+_ORDINARY = tuple(name for name in BASELINES if name not in RECENT_HOURS)
 VARIANTS: Mapping[str, tuple[str, ...]] = {
-    "movielens-100k": ("two_tower", BASELINES, *STOCK),
-    "movielens-t": ("two_tower", BASELINES, *STOCK),
-    "movielens-l": ("two_tower", BASELINES, *STOCK),
-    "movielens-l-shuffled": ("two_tower", BASELINES),
+    "movielens-100k": ("two_tower", *_ORDINARY, *STOCK),
+    "movielens-t": ("two_tower", *_ORDINARY, *STOCK),
+    "movielens-l": ("two_tower", *_ORDINARY, *STOCK),
+    "movielens-l-shuffled": ("two_tower", *_ORDINARY),
     "hidden": ("two_tower", "without_id_dropout"),
     "ablation": ABLATION,
-    "globo": ("two_tower", BASELINES, *STOCK),
-    "online-retail": ("two_tower", BASELINES, *STOCK),
+    "globo": ("two_tower", *BASELINES, *STOCK),
+    "online-retail": ("two_tower", *_ORDINARY, *STOCK),
 }
 _DATA_OF = {"ablation": "hidden"}
 _CODE_OF = {
-    BASELINES: ("recsys_cg/evaluation/baselines", "tests/benchmarks/quality_baselines.py"),
+    **dict.fromkeys(BASELINES, ("recsys_cg/evaluation/baselines", "tests/benchmarks/quality_baselines.py")),
     **dict.fromkeys(STOCK, ("tests/benchmarks/quality_tfrs.py",)),
 }
 
@@ -139,7 +141,8 @@ def _named(variable: str, default: tuple[str, ...], known: tuple[str, ...]) -> t
 def run_pieces(names: tuple[str, ...], seeds: int, folder: Path) -> tuple[dict[str, QualitySet], dict[str, str]]:
     """Measure what is not there yet; return the sets by name, and those that were skipped -> why."""
     everything = tuple(dict.fromkeys(variant for each in VARIANTS.values() for variant in each))
-    wanted = _named("VARIANTS", everything, everything)
+    wanted = _named("VARIANTS", everything, (*everything, "baselines"))
+    wanted += BASELINES if "baselines" in wanted else ()
     opened: dict[str, QualitySet] = {}
     skipped: dict[str, str] = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""Baselines that a set of `bench_quality` adds to the product's own."""
+"""The baselines of `bench_quality`: the product's own, and what some sets add to them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from recsys_cg.data.dataset import Dataset
 from recsys_cg.evaluation import System
+from recsys_cg.evaluation.baselines import fit_baselines
 from recsys_cg.evaluation.baselines.ease import Ease, fit_ease
 from recsys_cg.evaluation.baselines.popularity import RecentPopularity, events_of
 from recsys_cg.evaluation.baselines.sessions import Sessions
@@ -17,42 +18,43 @@ from recsys_cg.evaluation.baselines.tuning import Ladder, Tuner
 from recsys_cg.evaluation.queries import prepare_queries
 from tests.benchmarks.quality_sets import QualitySet
 
-RECENT_HOURS = {"globo": {"popularity_last_hour": 1.0, "popularity_last_day": 24.0}}
+RECENT_HOURS = {"popularity_last_hour": 1.0, "popularity_last_day": 24.0}
+BASELINES = ("popularity", "popularity_recent", *RECENT_HOURS, "item_knn", "ease", "ials")
 _EASE_ITEMS = 12_000
 
 
-def more_baselines(
-    quality: QualitySet,
-    dataset: Dataset,
-    skipped: dict[str, str],
-    *,
-    validation: pa.Table,
-    test: pa.Table,
-    seed: int,
-) -> list[System]:
-    """Return recent popularity over other windows where the set asks for it, and EASE where all items were too many.
+def fit_baseline(name: str, quality: QualitySet, dataset: Dataset, seed: int) -> System:
+    """Fit one baseline, every hyperparameter tuned on validation queries (fewer of them in a quick bench).
 
-    EASE then knows the 12,000 items with most training events; the others score 0. It leaves ``skipped``.
+    Where a catalogue is too large for EASE, it knows the 12,000 items with most training events; the others score 0.
+
+    Raises:
+        RuntimeError: a library is missing.
     """
-    sessions = Sessions.of(dataset.sequences(), dataset.items.num_rows)
-    systems: list[System] = []
-    times, rows = events_of(sessions, (validation, test))
-    for name, hours in RECENT_HOURS.get(quality.name, {}).items():
-        recent = RecentPopularity(times, rows, sessions.items, hours=hours)
+    validation, test = dataset.queries("validation"), dataset.queries("test")
+    if name in RECENT_HOURS:
+        sessions = Sessions.of(dataset.sequences(), dataset.items.num_rows)
+        times, rows = events_of(sessions, (validation, test))
+        recent = RecentPopularity(times, rows, sessions.items, hours=RECENT_HOURS[name])
         recent.name = name
-        systems.append(recent)
-    if "ease" in skipped:
-        systems.append(_truncated_ease(quality, dataset, sessions, validation, seed))
-        del skipped["ease"]
-    return systems
+        return recent
+    config = quality.config.evaluation.model_copy(update={"baselines": [name]})
+    systems, skipped = fit_baselines(
+        dataset.items, dataset.sequences(), config,
+        validation=validation, test=test, seed=seed, thorough=not quality.overrides,
+    )  # fmt: skip
+    if systems:
+        return systems[0]
+    if name != "ease":
+        raise RuntimeError(f"{name}: {skipped[name]}")
+    return _truncated_ease(quality, dataset, validation, seed)
 
 
-def _truncated_ease(
-    quality: QualitySet, dataset: Dataset, sessions: Sessions, validation: pa.Table, seed: int
-) -> System:
+def _truncated_ease(quality: QualitySet, dataset: Dataset, validation: pa.Table, seed: int) -> System:
     settings = quality.config.evaluation
-    popular = sessions.item_rows.keep(sessions.item_rows.values < _EASE_ITEMS)  # rows are in order of popularity
-    known = Sessions(popular, sessions.times_us[sessions.item_rows.values < _EASE_ITEMS], sessions.items)
+    sessions = Sessions.of(dataset.sequences(), dataset.items.num_rows)
+    is_popular = sessions.item_rows.values < _EASE_ITEMS  # rows are in order of popularity
+    known = Sessions(sessions.item_rows.keep(is_popular), sessions.times_us[is_popular], sessions.items)
     tuning = prepare_queries(
         validation, dataset.items, filter_seen=settings.filter_seen, max_queries=settings.tuning_queries, seed=seed
     )

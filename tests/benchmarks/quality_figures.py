@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.benchmarks.quality_baselines import BASELINES
 from tests.benchmarks.record import Figure, measure_figure
 
 Values = dict[int, float]
@@ -15,6 +16,7 @@ COLUMNS = (
     ("cold", "recall@100"), ("coverage", "catalogue_coverage@100"), ("overall", "hit_rate@10"), ("overall", "ndcg@10"),
 )  # fmt: skip
 OURS = "two_tower"
+PEERS = (*BASELINES, "tfrs", "tfrs_logq")
 
 
 class Results:
@@ -76,12 +78,6 @@ class Results:
             return None
         chosen = max(others, key=lambda system: statistics.mean(others[system].values()))
         return chosen, others[chosen]
-
-
-PEERS = (
-    "popularity", "popularity_recent", "popularity_last_hour", "popularity_last_day", "item_knn", "ease", "ials",
-    "tfrs", "tfrs_logq",
-)  # fmt: skip
 
 
 def tabulate(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

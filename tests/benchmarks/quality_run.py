@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,14 @@ from recsys_cg.config import Config
 from recsys_cg.data.dataset import Dataset
 from recsys_cg.evaluation import Evaluation, System, evaluate_systems
 from recsys_cg.schema import BUCKETS, EncoderFiles
+from tests.benchmarks.quality_baselines import BASELINES, fit_baseline
 from tests.benchmarks.quality_sets import SETS, QualitySet
 
 METRICS = ("recall@100", "hit_rate@10", "ndcg@10")
 COVERAGE = ("catalogue_coverage@100", "gini@100", "tail_share@100", "between_user_overlap@100")
 CORRECTIONS = {"off": "none", "standard": "standard", "refined": "refined"}
 NEGATIVES = ("in_batch", "popularity", "uniform", "mixed")
-BASELINES, STOCK = "baselines", ("tfrs", "tfrs_logq")
+STOCK = ("tfrs", "tfrs_logq")
 _DAY_US = 86_400_000_000
 
 
@@ -55,15 +56,16 @@ def run_piece(name: str, variant: str, seed: int, folder: Path, workdir: Path) -
     started = time.monotonic()
     quality = SETS[name](folder)
     dataset = Dataset.open(quality.data.path)
-    if variant == BASELINES:
-        systems, more = _fit_baselines(quality, dataset, seed)
+    training: dict[str, Any] = {}
+    if variant in BASELINES:
+        system = fit_baseline(variant, quality, dataset, seed)
     elif variant in STOCK:
-        systems, more = _fit_stock(quality, dataset, variant, seed), {}
+        system = _fit_stock(quality, dataset, variant, seed)
     else:
-        systems, more = _train(quality, dataset, variant, seed, workdir)
+        system, training = _train(quality, dataset, variant, seed, workdir)
     queries = dataset.queries("test")
     evaluation = evaluate_systems(
-        systems, queries, dataset.items, dataset.sequences(), quality.config.evaluation, seed,
+        [system], queries, dataset.items, dataset.sequences(), quality.config.evaluation, seed,
         cutoff_us=dataset.manifest.info["windows"]["test_from_us"],
     )  # fmt: skip
     return {
@@ -72,7 +74,7 @@ def run_piece(name: str, variant: str, seed: int, folder: Path, workdir: Path) -
         "seed": seed,
         "seconds": round(time.monotonic() - started, 1),
         **compact(evaluation),
-        **more,
+        **training,
         "slices": slices(evaluation.per_query, queries, dataset.items, quality),
     }
 
@@ -117,20 +119,7 @@ def slices(per_query: pa.Table, queries: pa.Table, items: pa.Table, quality: Qua
     return found
 
 
-def _fit_baselines(quality: QualitySet, dataset: Dataset, seed: int) -> tuple[Sequence[System], dict[str, Any]]:
-    from recsys_cg.evaluation.baselines import fit_baselines
-    from tests.benchmarks.quality_baselines import more_baselines
-
-    tables = {split: dataset.queries(split) for split in ("validation", "test")}
-    thorough = not quality.overrides
-    systems, skipped = fit_baselines(
-        dataset.items, dataset.sequences(), quality.config.evaluation, **tables, seed=seed, thorough=thorough
-    )
-    added = more_baselines(quality, dataset, skipped, **tables, seed=seed)
-    return [*systems, *added], {"skipped": skipped}
-
-
-def _fit_stock(quality: QualitySet, dataset: Dataset, variant: str, seed: int) -> Sequence[System]:
+def _fit_stock(quality: QualitySet, dataset: Dataset, variant: str, seed: int) -> System:
     from recsys_cg.evaluation.queries import prepare_queries
     from tests.benchmarks.quality_tfrs import BATCH, CORRECTED_BATCH, fit_stock
 
@@ -143,12 +132,12 @@ def _fit_stock(quality: QualitySet, dataset: Dataset, variant: str, seed: int) -
     batch, most = (CORRECTED_BATCH if corrected else BATCH), 12
     if quality.overrides:
         batch, most = 1024, 2
-    return [fit_stock(dataset, validation, corrected=corrected, batch=batch, seed=seed, most=most)]
+    return fit_stock(dataset, validation, corrected=corrected, batch=batch, seed=seed, most=most)
 
 
 def _train(
     quality: QualitySet, dataset: Dataset, variant: str, seed: int, workdir: Path
-) -> tuple[Sequence[System], dict[str, Any]]:
+) -> tuple[System, dict[str, Any]]:
     """Train as the product does, and measure what it would serve; killed, it goes on from the last checkpoint."""
     from recsys_cg.serving.release import Release
     from recsys_cg.workflow import index, train
@@ -162,7 +151,7 @@ def _train(
     record = json.loads((encoder.path / EncoderFiles.TRAINING).read_text(encoding="utf-8"))
     opened = Release.open(release.path)
     system = ReleaseUnderTest(opened, dataset.items, dataset.events).system(variant, seed)
-    return [system], {"training": _summarise(record, release.manifest.info["index"])}
+    return system, {"training": _summarise(record, release.manifest.info["index"])}
 
 
 def _summarise(record: Mapping[str, Any], index: Mapping[str, Any]) -> dict[str, Any]:
