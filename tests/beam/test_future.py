@@ -38,8 +38,8 @@ position = "position"
 validation_from = 1970-01-01T00:10:00Z
 test_from = 1970-01-01T00:13:20Z
 max_user_events = 12
-min_item_events = 28
-min_user_events = 2
+min_item_events = 9
+min_user_events = 6
 max_history = 5
 """
 TRAINING_COLUMNS = ("item_id", "train_count", "train_weight", "first_seen_us", "last_seen_us", "bucket", "q", "f_brand")
