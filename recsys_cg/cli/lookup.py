@@ -80,7 +80,7 @@ def similar(
     """List the items nearest to an item, through the same index; or to one that is in no index yet, by its content.
 
     Example: `recsys-cg similar --store work/store 50 -k 5`, or
-    `echo '{"title": "Toy Story 3", "genres": "Animation"}' | recsys-cg similar --store work/store --content -`
+    `echo '{"movie_title": "Toy Story 3", "class": "Animation"}' | recsys-cg similar --store work/store --content -`
     """
     if (item is None) == (content is None):
         raise ConfigError("give an item or --content FILE: one of the two")

@@ -211,7 +211,8 @@ class CandidateLookup:
         """
         self._require(item_id)
         if event is not None and event not in self.release.events:
-            raise SearchError(f"release {self.release.name} has no event {event!r}: {', '.join(self.release.events)}")
+            known = ", ".join(filter(None, self.release.events)) or "its log names none"
+            raise SearchError(f"release {self.release.name} has no event {event!r}: {known}")
         return self.candidates(history=[HistoryEvent(item_id, None, event)], k=k, at=at)
 
     def _nearest(
