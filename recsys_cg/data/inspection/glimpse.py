@@ -46,14 +46,19 @@ class Glimpse:
     table: pa.Table
 
 
-def look(path: str, rows: int) -> Glimpse:
+def look(path: str, rows: int, made_up: str = "column") -> Glimpse:
     """Read up to ``rows`` rows of ``path``, from at most three of its files.
+
+    Args:
+        path: file, folder, glob or fsspec URL.
+        rows: at most.
+        made_up: what names of columns begin with where the file gives none.
 
     Raises:
         SourceError: the source is missing, empty, damaged, of no known format, or has no rows or no header.
     """
     files, kind = _identify(path)
-    files = _settle_lines(files)
+    files = _settle_lines(files, made_up)
     chosen = [files[at] for at in sorted({0, len(files) // 2, len(files) - 1})][:_FILES]
     names = column_names(files[0])
     tables = [_first_rows(file, names, rows // len(chosen)) for file in chosen]
@@ -99,7 +104,7 @@ def _sniff(path: Path) -> str | None:
     return "csv" if any(sign in line for sign in _SIGNS) else None
 
 
-def _settle_lines(files: list[SourceFile]) -> list[SourceFile]:
+def _settle_lines(files: list[SourceFile], made_up: str) -> list[SourceFile]:
     """Find out by the first line what separates the fields of CSV or TSV, and whether it names the columns."""
     if files[0].format not in ("csv", "tsv"):
         return files
@@ -115,7 +120,7 @@ def _settle_lines(files: list[SourceFile]) -> list[SourceFile]:
             files = [replace(file, delimiter=sign) for file in files]
             fields = first_fields(files[0])
     if _are_values(fields):
-        columns = tuple(f"column_{at + 1}" for at in range(len(fields)))
+        columns = tuple(f"{made_up}_{at + 1}" for at in range(len(fields)))
         files = [replace(file, columns=columns) for file in files]
     return files
 

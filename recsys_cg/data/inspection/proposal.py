@@ -97,7 +97,7 @@ def inspect_sources(
         SourceError: a source is missing, empty or damaged.
     """
     glimpse = look(interactions, _ROWS)
-    catalogue = look(items, _ROWS) if items is not None else None
+    catalogue = look(items, _ROWS, "attribute") if items is not None else None
     described = _profile(catalogue) if catalogue is not None else []
     given = {"user": user, "item": item, "time": time}
     roles = _assign_roles(glimpse, given, described, time_unit)

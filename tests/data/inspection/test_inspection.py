@@ -447,3 +447,13 @@ def test_json_lines_are_known_under_another_name_and_compressed(tmp_path: Path) 
     (tmp_path / "e.json.gz").write_bytes(gzip.compress("\n".join(json.dumps(row) for row in rows).encode() + b"\n"))
     section = inspect_sources(str(tmp_path / "e.json.gz")).interactions
     assert (section.format, section.user) == ("jsonl", "user_id")
+
+
+def test_a_catalogue_without_a_header_is_matched_by_its_values_and_not_by_made_up_names(tmp_path: Path) -> None:
+    events = _lines(tmp_path / "e.tsv", [list(row) for row in zip(USERS, SECONDS, ITEMS, strict=True)])
+    news = [["sports", f"a headline of thing {n}", "https://x/y", f"ü{n}"] for n in range(40)]
+    proposal = inspect_sources(events, _lines(tmp_path / "n.tsv", news), user="column_1", item="column_3")
+    config = _reload(render_config(proposal), tmp_path)
+    assert config.items is not None
+    assert config.items.item == "attribute_4"
+    assert [feature.name for feature in config.items.features] == ["attribute_2"]
