@@ -7,9 +7,9 @@
 The encoder is trained on the first five days and then kept. After every further day `recsys-cg refresh` builds a
 release from the clicks so far, and its recall@100 is measured on the clicks of the next day, by what is asked for:
 articles that the encoder learned, articles that came after its training and were clicked before the refresh, and
-articles of the next day itself, which nobody could know. There is no content: what a refresh knows of a new article are
-its readers. Next day's clicks reach the refresh as queries to be measured on, and those of its first hour tune the
-index; vectors, counts and popularity know nothing of them.
+articles of the next day itself, which nobody could know and which are no candidates. There is no content: what a
+refresh knows of a new article are its readers. Next day's clicks reach the refresh as queries to be measured on, and
+those of its first hour tune the index; vectors, counts and popularity know nothing of them.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ class Bench:
 
 
 def measure_groups(store: Store, project: Project) -> dict[str, tuple[int, float | None]]:
-    """Return, for each of `GROUPS`, the number of targets on the next day and the share found in the first 100."""
+    """Return, for each of `GROUPS`, the number of targets on the next day and the share found in the first 100.
+
+    Candidates are the articles that were clicked before the refresh; the dataset also holds those of the next day.
+    """
     from recsys_cg.data.dataset import Dataset
 
     name = store.current()
@@ -108,9 +111,9 @@ def measure_groups(store: Store, project: Project) -> dict[str, tuple[int, float
     sample = queries.take(pa.array(drawn)).append_column(QUERY, pa.array(drawn.astype(np.int64)))
     sample = sample.append_column(EXCLUDE, sample["seen"]).combine_chunks()
     parts = [sample.slice(start, _BATCH).combine_chunks() for start in range(0, len(sample), _BATCH)]
-    found = np.concatenate([system.recommend(part, K) for part in parts])
-    learned = set(pq.read_table(release.path / ReleaseFiles.ENCODER / EncoderFiles.ITEM_IDS)["item_id"].to_pylist())
     counts, ids = dataset.items["train_count"].to_numpy(), dataset.items["item_id"].to_pylist()
+    found = np.concatenate([system.recommend(part, K, counts > 0) for part in parts])
+    learned = set(pq.read_table(release.path / ReleaseFiles.ENCODER / EncoderFiles.ITEM_IDS)["item_id"].to_pylist())
     hits: dict[str, list[bool]] = {group: [] for group in GROUPS}
     for row, targets in zip(found, sample["targets"].to_pylist(), strict=True):
         for target in targets:
@@ -150,7 +153,7 @@ def make_figures(rows: list[dict[str, Any]]) -> list[Figure]:
     figures = []
     for group in GROUPS:
         values = [row["groups"][group][1] for row in rows if row["groups"][group][1] is not None]
-        if values:
+        if values and group != "of_the_day":
             figures.append(measure_figure(f"next_day_recall@{K}_{group}", values, "share"))
         shares = [row["groups"][group][0] / sum(one[0] for one in row["groups"].values()) for row in rows]
         figures.append(measure_figure(f"share_of_next_day_{group}", shares, "share"))
