@@ -80,6 +80,9 @@ class ModelConfig(Section):
     heads: int = Field(2, ge=1, le=16)
     dropout: float = Field(0.2, ge=0.0, lt=1.0)
     id_dropout: float = Field(0.1, ge=0.0, lt=1.0, description="share of training lookups that see content only")
+    context_dropout: float = Field(
+        0.1, ge=0.0, lt=1.0, description="share of training queries without context, and of features hidden in others"
+    )
     negatives: list[NegativesConfig] = Field(default_factory=_default_negatives, min_length=1)
     correction: Literal["standard", "refined", "none"] = Field(
         "refined", description="refined leaves the positive alone and is exact; standard corrects it too, as TFRS does"

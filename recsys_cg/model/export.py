@@ -28,20 +28,22 @@ def export_query_tower(tower: QueryTower, directory: Path, *, dim: int, max_hist
     """Write the query tower below ``directory`` as SavedModel and LiteRT, of one signature and any batch size.
 
     Inputs ``history`` float32 [batch, max_history, dim], ``gap_s`` float32 [batch, max_history], ``event`` int32
-    [batch, max_history], ``length`` int32 [batch]; output ``query`` float32 [batch, dim]. No custom operation.
+    [batch, max_history], ``length`` int32 [batch], and for a tower with context features ``context`` int32 [batch,
+    features]; output ``query`` float32 [batch, dim]. No custom operation.
     """
     grid = [None, max_history]
+    inputs = [
+        tf.TensorSpec([*grid, dim], tf.float32, "history"),
+        tf.TensorSpec(grid, tf.float32, "gap_s"),
+        tf.TensorSpec(grid, tf.int32, "event"),
+        tf.TensorSpec([None], tf.int32, "length"),
+    ]
+    if tower.context:
+        inputs.append(tf.TensorSpec([None, tower.context], tf.int32, "context"))
 
-    @tf.function(  # type: ignore[untyped-decorator, unused-ignore]
-        input_signature=[
-            tf.TensorSpec([*grid, dim], tf.float32, "history"),
-            tf.TensorSpec(grid, tf.float32, "gap_s"),
-            tf.TensorSpec(grid, tf.int32, "event"),
-            tf.TensorSpec([None], tf.int32, "length"),
-        ]
-    )
-    def encode(history: Any, gap_s: Any, event: Any, length: Any) -> dict[str, Any]:
-        return {"query": tower.encode_last(history, gap_s, event, length)}
+    @tf.function(input_signature=inputs)  # type: ignore[untyped-decorator, unused-ignore]
+    def encode(*tensors: Any) -> dict[str, Any]:
+        return {"query": tower.encode_last(*tensors)}
 
     saved = directory / EncoderFiles.QUERY_SAVED_MODEL
     _save(tower, encode, saved)
@@ -115,6 +117,9 @@ def write_item_tables(directory: Path, items: pa.Table, features_json: str) -> N
 
 
 def write_contract(directory: Path, contract: dict[str, Any]) -> None:
-    """Write encoder.json: what a reader of the towers needs to know."""
-    text = json.dumps({"schema": 1, **contract}, indent=1, ensure_ascii=False)
+    """Write encoder.json: what a reader of the towers needs to know.
+
+    Its schema is 2 where ``contract`` has context features, which a reader of 1 would leave out without a word.
+    """
+    text = json.dumps({"schema": 2 if "context" in contract else 1, **contract}, indent=1, ensure_ascii=False)
     (directory / EncoderFiles.CONTRACT).write_text(text + "\n", encoding="utf-8")

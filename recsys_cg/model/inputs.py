@@ -9,7 +9,7 @@ before is a candidate and a history item, but no target in that epoch; every oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ class Sequences:
         starts: int64 [users + 1], places where users start.
         skips: int32 [events, per_query], what was shown with each event's item and skipped, -1 in padding
             (`recsys_cg.data.skips`); None where no source of negatives asks for it.
+        context: int32 [events, features], context codes of the query that each event answers; None without.
     """
 
     items: NDArray[np.int32]
@@ -47,6 +48,7 @@ class Sequences:
     before: NDArray[np.int64]
     starts: NDArray[np.int64]
     skips: NDArray[np.int32] | None = None
+    context: NDArray[np.int32] | None = None
 
     @property
     def users(self) -> int:
@@ -58,17 +60,27 @@ class Sequences:
         """Number of events."""
         return len(self.items)
 
+    def context_counts(self, sizes: Sequence[int]) -> list[NDArray[np.int64]]:
+        """Return of each context feature, of so many codes, how many events have each code."""
+        columns = () if self.context is None else self.context.T
+        return [np.bincount(codes, minlength=size) for codes, size in zip(columns, sizes, strict=True)]
+
     @classmethod
-    def from_tables(cls, tables: Iterable[pa.Table]) -> Sequences:
+    def from_tables(cls, tables: Iterable[pa.Table], context: Sequence[str] = ()) -> Sequences:
         """Read tables of `recsys_cg.schema.sequences_schema`, one a shard.
+
+        Args:
+            tables: the tables.
+            context: columns of context codes, in the order of the query tower.
 
         Raises:
             DataError: there is no event.
         """
-        parts = [_flatten(table) for table in tables if table.num_rows]
+        parts = [_flatten(table, context) for table in tables if table.num_rows]
         if not parts or not any(len(part[0]) for part in parts):
             raise DataError("the dataset holds no training sequence; widen its training window or relax its filters")
-        items, times, codes, weights, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
+        columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+        items, times, codes, weights, lengths, *asked = columns
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         return cls(
             items=items.astype(np.int32),
@@ -77,15 +89,17 @@ class Sequences:
             weights=weights.astype(np.float32),
             before=_last_before(times, starts),
             starts=starts,
+            context=np.stack(asked, axis=1).astype(np.int32) if context else None,
         )
 
 
-def _flatten(table: pa.Table) -> tuple[NDArray[Any], ...]:
+def _flatten(table: pa.Table, context: Sequence[str]) -> tuple[NDArray[Any], ...]:
     def values(name: str) -> NDArray[Any]:
         return np.asarray(table[name].combine_chunks().flatten())
 
     lengths = np.asarray(table["item_rows"].combine_chunks().value_lengths())
-    return values("item_rows"), values("times_us"), values("events"), values("weights"), lengths
+    flat = (values(name) for name in ("item_rows", "times_us", "events", "weights"))
+    return *flat, lengths, *(values(name) for name in context)
 
 
 def _gaps_to_next(times_us: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -121,7 +135,8 @@ def pack_batch(sequences: Sequences, places: NDArray[np.int64], *, shape: tuple[
         ``query`` int32 [rows * length], flat position of each target's query, rows * length for the empty history,
         0 where there is none; ``own_segment``, ``own_item`` int32 [pairs], every item of the whole training history
         of each user of the batch; where the sequences have skips ``skipped`` int32 [rows * length, per_query], -1 in
-        padding and where an event is no target.
+        padding and where an event is no target; with context ``context`` int32 [rows, length, features], that of the
+        query that each event answers.
     """
     rows, length = shape
     size = rows * length
@@ -148,6 +163,10 @@ def pack_batch(sequences: Sequences, places: NDArray[np.int64], *, shape: tuple[
     if sequences.skips is not None:
         batch["skipped"] = np.full((size, sequences.skips.shape[1]), -1, dtype=np.int32)
         batch["skipped"][:count][is_target] = sequences.skips[places[is_target]]
+    if sequences.context is not None:
+        asked = np.zeros((size, sequences.context.shape[1]), dtype=np.int32)
+        asked[:count] = sequences.context[places]
+        batch["context"] = asked.reshape(*shape, -1)
     return batch
 
 
@@ -198,14 +217,17 @@ def split_batch(batch: Batch, part: int, parts: int) -> Batch:
     query = batch["query"][flat]
     is_target = batch["weight"].reshape(-1)[flat] > 0
     local = np.where(query == rows * length, size * length, np.where(is_target, query - flat.start, 0))
-    split = {name: batch[name][taken] for name in ("items", "event", "gap_s", "weight", "segment")}
+    grids = ("items", "event", "gap_s", "weight", "segment", *(["context"] if "context" in batch else []))
+    split = {name: batch[name][taken] for name in grids}
     owners = {name: batch[name] for name in ("own_segment", "own_item")}
     skips = {name: batch[name][flat] for name in ("skipped",) if name in batch}
     return {**split, **owners, **skips, "query": local.astype(np.int32)}
 
 
-def batch_signature(shape: tuple[int, int], *, skips: NDArray[np.int32] | None = None) -> dict[str, Any]:
-    """Return the tf.TensorSpec of each entry of a batch of ``shape``, of sequences with ``skips``."""
+def batch_signature(
+    shape: tuple[int, int], *, skips: NDArray[np.int32] | None = None, context: NDArray[np.int32] | None = None
+) -> dict[str, Any]:
+    """Return the tf.TensorSpec of each entry of a batch of ``shape``, of sequences with ``skips`` and ``context``."""
     size = shape[0] * shape[1]
     grid = {"items": tf.int32, "event": tf.int32, "gap_s": tf.float32, "weight": tf.float32, "segment": tf.int32}
     signature = {name: tf.TensorSpec(shape, dtype) for name, dtype in grid.items()}
@@ -214,4 +236,6 @@ def batch_signature(shape: tuple[int, int], *, skips: NDArray[np.int32] | None =
     signature["own_item"] = tf.TensorSpec([None], tf.int32)
     if skips is not None:
         signature["skipped"] = tf.TensorSpec([size, skips.shape[1]], tf.int32)
+    if context is not None:
+        signature["context"] = tf.TensorSpec([*shape, context.shape[1]], tf.int32)
     return signature

@@ -148,7 +148,9 @@ class TrainingLoop:
     def _batches(self, epoch: int) -> Any:
         """Return the epoch's batches, each replica's rows apart."""
         count = self._strategy.num_replicas_in_sync
-        signature = batch_signature((self._shape[0] // count, self._shape[1]), skips=self._sequences.skips)
+        sequences = self._sequences
+        shape = (self._shape[0] // count, self._shape[1])
+        signature = batch_signature(shape, skips=sequences.skips, context=sequences.context)
 
         def build(context: Any) -> Any:
             per_pipeline = count // context.num_input_pipelines

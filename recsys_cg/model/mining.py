@@ -155,6 +155,7 @@ def _histories(sequences: Sequences, events: NDArray[np.int64], max_history: int
         gap_s=np.where(valid, sequences.gaps_s[places], 0.0).astype(np.float32),
         event=np.where(valid, sequences.codes[places], 0).astype(np.int32),
         length=(stop - start).astype(np.int32),
+        context=None if sequences.context is None else sequences.context[events],
     )
 
 

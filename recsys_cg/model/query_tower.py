@@ -7,11 +7,14 @@ user's history and the answer is the output at its last position.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsys_cg.config import ModelConfig
+from recsys_cg.model.context import ContextMixer
 from recsys_cg.model.frameworks import keras, tf
 from recsys_cg.model.normalisation import l2_normalise, rms_normalise
 
@@ -58,10 +61,19 @@ class QueryTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         config: encoder kind, dim, blocks, heads, dropout.
         events: number of event types.
         max_length: longest row, in positions.
+        context: of each context feature, int64 [codes], training events of each code.
         dtype: Keras dtype or mixed-precision policy; None: float32.
     """
 
-    def __init__(self, config: ModelConfig, *, events: int, max_length: int, dtype: Any = None) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        events: int,
+        max_length: int,
+        context: Sequence[NDArray[np.int64]] = (),
+        dtype: Any = None,
+    ) -> None:
         super().__init__(name="query_tower", dtype=dtype)
         self._dropout = config.dropout
         self._max_length = max_length
@@ -75,9 +87,17 @@ class QueryTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
             for index in range(config.blocks if config.query_encoder == "transformer" else 1)
         ]
         self._out = keras.layers.Dense(width, use_bias=False, dtype=dtype, name="out")
+        self._context: ContextMixer | None = None
+        if context:
+            self._context = ContextMixer(context, width=width, dropout=config.context_dropout, dtype=dtype)
+
+    @property
+    def context(self) -> int:
+        """Number of context features."""
+        return 0 if self._context is None else self._context.features
 
     def call(self, history: Any, gap_s: Any, event: Any, segment: Any = None, seed: Any = None) -> Any:
-        """Encode every position.
+        """Encode every position; where there are context features, as if nothing of the context were known.
 
         Args:
             history: float32 [rows, length, dim], history vectors.
@@ -89,11 +109,30 @@ class QueryTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         Returns:
             float32 [rows, length, dim], unit norm.
         """
+        return self.finish(self.states(history, gap_s, event, segment, seed))
+
+    def states(self, history: Any, gap_s: Any, event: Any, segment: Any = None, seed: Any = None) -> Any:
+        """Return what every position knows of its history, [rows, length, dim]; arguments as `call`."""
         hidden = stateless_dropout(self._tokens(history, gap_s, event), self._dropout, seed, 0)
         visible = _visible(tf.shape(history)[1], segment)
         for index, mixer in enumerate(self._mixers):
             hidden = mixer(hidden, visible, seed=seed, place=10 * (index + 1))
-        return l2_normalise(self._out(rms_normalise(hidden, self._scale)))
+        return hidden
+
+    def finish(self, states: Any, context: Any = None, seed: Any = None) -> Any:
+        """Turn states into queries.
+
+        Args:
+            states: [..., dim], of `states`; [queries, dim] where ``context`` is given.
+            context: int32 [queries, features], context codes; None: nothing is known.
+            seed: int32 [2] for context dropout; None: no dropout.
+
+        Returns:
+            float32 of the shape of ``states``, unit norm.
+        """
+        if self._context is not None:
+            states = self._context(states, context, seed=seed)
+        return l2_normalise(self._out(rms_normalise(states, self._scale)))
 
     def _tokens(self, history: Any, gap_s: Any, event: Any) -> Any:
         dtype = self.compute_dtype
@@ -101,22 +140,34 @@ class QueryTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         return tokens + tf.linalg.matmul(tf.cast(gap_levels(gap_s), dtype), tf.cast(self._gap, dtype))
 
     def empty(self) -> Any:
-        """Return the query of an empty history, float32 [dim], unit norm."""
-        return l2_normalise(self._empty)
+        """Return the query of an empty history, float32 [dim], unit norm; with context features: its state, [dim]."""
+        return l2_normalise(self._empty) if self._context is None else tf.cast(self._empty, self.compute_dtype)
 
-    def encode_last(self, history: Any, gap_s: Any, event: Any, length: Any) -> Any:
-        """Encode left-aligned histories of ``length`` int32 [rows] positions, 0 .. length of the row: [rows, dim].
+    def encode_last(self, history: Any, gap_s: Any, event: Any, length: Any, context: Any = None) -> Any:
+        """Encode left-aligned histories: what `call` gives at the last position, and then the context.
 
-        What `call` gives at the last position, in about half of the work: the last block computes that position only.
+        It takes about half of the work: the last block computes that position only.
+
+        Args:
+            history: float32 [rows, length, dim], history vectors, oldest first.
+            gap_s: float32 [rows, length], seconds to the next event, or to the query.
+            event: int32 [rows, length], event codes.
+            length: int32 [rows], positions of each history, 0 .. length of the row.
+            context: int32 [rows, features], context codes; None: nothing is known.
+
+        Returns:
+            float32 [rows, dim], unit norm.
         """
         hidden = self._tokens(history, gap_s, event)
         visible = _visible(tf.shape(history)[1], None)
         for mixer in self._mixers[:-1]:
             hidden = mixer(hidden, visible)
-        last = self._mixers[-1].call_at(hidden, tf.maximum(length - 1, 0))
-        picked = l2_normalise(self._out(rms_normalise(last, self._scale)))
-        is_empty = tf.cast(tf.equal(length, 0), tf.float32)[:, None]
-        return picked * (1.0 - is_empty) + self.empty() * is_empty
+        picked = self._mixers[-1].call_at(hidden, tf.maximum(length - 1, 0))
+        if self._context is None:
+            picked = self.finish(picked)
+        is_empty = tf.cast(tf.equal(length, 0), picked.dtype)[:, None]
+        picked = picked * (1.0 - is_empty) + self.empty() * is_empty
+        return picked if self._context is None else self.finish(picked, context)
 
 
 class Block(keras.layers.Layer):  # type: ignore[misc, unused-ignore]

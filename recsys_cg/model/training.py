@@ -83,7 +83,15 @@ def train_encoder(
     keras.utils.set_random_seed(seed)
     length = max(training.row_length, data.max_history)
     with strategy.scope():
-        network = TwoTower(model, training, catalogue, events=max(len(data.events), 1), max_length=length, seed=seed)
+        network = TwoTower(
+            model,
+            training,
+            catalogue,
+            events=max(len(data.events), 1),
+            max_length=length,
+            seed=seed,
+            context=sequences.context_counts(data.context.sizes),
+        )
         network.build_weights()
     probe = _probe(data, training, seed, filter_seen=filter_seen)
     with strategy.scope():
@@ -116,7 +124,7 @@ def _read_sequences(data: Dataset, catalogue: Catalogue, model: ModelConfig) -> 
     Raises:
         DataError: there is no event; or impressions are declared, and the dataset has none or none that tells anything.
     """
-    sequences = Sequences.from_tables(data.iter_sequences())
+    sequences = Sequences.from_tables(data.iter_sequences(), _context_columns(data))
     source = next((source for source in model.negatives if source.kind == "impressions"), None)
     if source is None:
         return sequences
@@ -144,6 +152,7 @@ def _probe(data: Dataset, training: TrainingConfig, seed: int, *, filter_seen: b
         most=training.validation_queries,
         seed=seed,
         filter_seen=filter_seen,
+        context=_context_columns(data),
     )
     share = probe.share_met_before
     if filter_seen and share >= _NOTABLE_REPEATS:
@@ -152,6 +161,10 @@ def _probe(data: Dataset, training: TrainingConfig, seed: int, *, filter_seen: b
             "evaluation.filter_seen = false if coming back to an item counts"
         )
     return probe
+
+
+def _context_columns(data: Dataset) -> list[str]:
+    return [feature.field_name for feature in data.context.features]
 
 
 def _fingerprint(data: Dataset, model: ModelConfig, training: TrainingConfig, seed: int, filter_seen: bool) -> str:
@@ -174,6 +187,7 @@ def _export(network: TwoTower, data: Dataset, catalogue: Catalogue, directory: P
             "normalisation": "l2",
             "query_encoder": model.query_encoder,
             "temperature": float(network.task.temperature.value().numpy()),
+            **({"context": data.context.to_list()} if len(data.context) else {}),
         },
     )
 

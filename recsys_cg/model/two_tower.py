@@ -41,6 +41,7 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         events: number of event types.
         max_length: longest row or history.
         seed: seed of negatives and dropout.
+        context: of each context feature, int64 [codes], training events of each code.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         events: int,
         max_length: int,
         seed: int,
+        context: Sequence[NDArray[np.int64]] = (),
     ) -> None:
         super().__init__(name="two_tower")
         self._config = config
@@ -62,17 +64,19 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         self._id_rows = tf.constant(catalogue.id_rows)
         policy = keras.mixed_precision.Policy("mixed_bfloat16" if training.mixed_precision else "float32")
         self.item_tower = ItemTower(config, features=catalogue.features, items=int(catalogue.id_rows.max()))
-        self._build_tower = partial(QueryTower, config, events=events, max_length=max_length)
+        self._build_tower = partial(QueryTower, config, events=events, max_length=max_length, context=context)
         self.query_tower = self._build_tower(dtype=policy)
         self._served: Callable[[], QueryTower] = lambda: self.query_tower
         self.task = CorrectedRetrieval(config, chunk=training.softmax_chunk)
         self.sources = Sources(config, catalogue.counts)
-        encode = self.query_tower.__call__
+        encode = self.query_tower.states if context else self.query_tower.__call__
         self._encode = tf.function(encode, jit_compile=True) if training.jit_compile else encode
         rows, grid = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.float32)
         history, codes = tf.TensorSpec([None, None, config.dim], tf.float32), tf.TensorSpec([None, None], tf.int32)
         self._rows_encoder = tf.function(self._encode_rows, input_signature=[rows])
-        self._last_encoder = tf.function(self._encode_last, input_signature=[history, grid, codes, rows])
+        asked = [tf.TensorSpec([None, len(context)], tf.int32)] if context else []
+        signature = [history, grid, codes, rows, *asked]
+        self._last_encoder = tf.function(self._encode_last, input_signature=signature)
 
     def build_weights(self) -> None:
         """Create every weight; call once, before the optimiser is built."""
@@ -131,12 +135,16 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         history = tf.reshape(tf.gather(embedded, here), [*inputs["items"].shape, self._config.dim])
         outputs = self._encode(history, inputs["gap_s"], inputs["event"], inputs["segment"], seeds[1])
         outputs = tf.concat([tf.reshape(outputs, [-1, self._config.dim]), self.query_tower.empty()[None, :]], axis=0)
+        queries = tf.gather(outputs, inputs["query"])
+        if self.query_tower.context:
+            asked = tf.reshape(inputs["context"], [-1, self.query_tower.context])
+            queries = self.query_tower.finish(queries, asked, seeds[1])
         positives = tf.gather(unit, here)
         candidates = self._candidates(inputs, draws, apart, tf.gather(unit, there))
         if training:
             self.sources.remember(batch, positives, seeds[2])
         weights = tf.reshape(inputs["weight"], [-1])
-        loss = self.task(tf.gather(outputs, inputs["query"]), positives, candidates, weights)
+        loss = self.task(queries, positives, candidates, weights)
         return loss, _figures(candidates, weights)
 
     def _seeds(self) -> tuple[Any, Any, Any]:
@@ -210,8 +218,12 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         return self._served().encode_last(*inputs)
 
     def encode_histories(self, inputs: Mapping[str, Any]) -> Any:
-        """Encode ``history``, ``gap_s``, ``event``, ``length`` as `QueryTower.encode_last`: float32 [queries, dim]."""
-        return self._last_encoder(inputs["history"], inputs["gap_s"], inputs["event"], inputs["length"])
+        """Encode ``history``, ``gap_s``, ``event``, ``length`` as `QueryTower.encode_last`: float32 [queries, dim].
+
+        With context features ``context`` is read too.
+        """
+        names = ("history", "gap_s", "event", "length", *(["context"] if self.query_tower.context else []))
+        return self._last_encoder(*(inputs[name] for name in names))
 
     def check_finite(self, when: str) -> None:
         """Raise unless every weight is finite.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,19 @@ class RecallProbe:
         most: queries kept, a sample by ``seed``.
         seed: seed of the sample.
         filter_seen: items of a query's past are no candidates.
+        context: columns of context codes, in the order of the query tower.
     """
 
     def __init__(
-        self, queries: pa.Table, *, max_history: int, k: int, most: int, seed: int, filter_seen: bool = True
+        self,
+        queries: pa.Table,
+        *,
+        max_history: int,
+        k: int,
+        most: int,
+        seed: int,
+        filter_seen: bool = True,
+        context: Sequence[str] = (),
     ) -> None:
         lengths = np.asarray(queries["targets"].combine_chunks().value_lengths())
         usable = np.flatnonzero(lengths > 0)
@@ -52,7 +62,7 @@ class RecallProbe:
         kept = queries.take(pa.array(usable)).combine_chunks()
         self.size = len(usable)
         self.max_history = max_history
-        self.arrays = query_arrays(kept, max_history)
+        self.arrays = query_arrays(kept, max_history, context)
         self.targets = _Lists(kept["targets"])
         self._seen = _Lists(kept["seen"])
         self._filter_seen = filter_seen

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from recsys_cg.artifacts import seal
 from recsys_cg.config import FeatureConfig
 from recsys_cg.data.content import FeatureSet, content_digests
+from recsys_cg.data.context import ContextSet
 from recsys_cg.data.popularity import assign_buckets
 from recsys_cg.schema import DatasetFiles, items_schema, queries_schema, rejects_schema, sequences_schema
 
@@ -28,8 +29,12 @@ def write_dataset(
     fractions: tuple[float, float] = (0.8, 0.9),
     shards: int = 2,
     max_queries: int | None = None,
+    context: ContextSet | None = None,
 ) -> Path:
-    """Write ``events`` (user, item, time_us, event code, weight) split in time at ``fractions`` of the events."""
+    """Write ``events`` (user, item, time_us, event code, weight) split in time at ``fractions`` of the events.
+
+    With ``context``, the events have its codes in columns ``c_<name>``.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     events = events.sort_values(["time_us", "user", "item"], kind="stable").reset_index(drop=True)
     cuts = [events["time_us"].iloc[min(int(len(events) * share), len(events) - 1)] for share in fractions]
@@ -37,10 +42,13 @@ def write_dataset(
     items = _write_items(directory, training, catalogue, features)
     row_of = dict(zip(items["item_id"].to_pylist(), range(items.num_rows), strict=True))
     events = events.assign(row=events["item"].map(row_of).astype("int32"))
-    _write_sequences(directory, events[events["time_us"] < cuts[0]], shards)
+    fields = context.schema if context is not None else []
+    if context is not None:
+        (directory / DatasetFiles.CONTEXT).write_text(context.to_json(), encoding="utf-8")
+    _write_sequences(directory, events[events["time_us"] < cuts[0]], shards, fields)
     windows = {"validation": (cuts[0], cuts[1]), "test": (cuts[1], events["time_us"].iloc[-1] + 1)}
     counts = {
-        name: _write_queries(directory / DatasetFiles.QUERIES / name, events, window, max_history, max_queries)
+        name: _write_queries(directory / DatasetFiles.QUERIES / name, events, window, max_history, max_queries, fields)
         for name, window in windows.items()
     }
     (directory / DatasetFiles.REJECTS).mkdir()
@@ -109,7 +117,10 @@ def _write_items(
     return table
 
 
-def _write_sequences(directory: Path, training: pd.DataFrame, shards: int) -> None:
+def _write_sequences(directory: Path, training: pd.DataFrame, shards: int, context: Sequence[pa.Field]) -> None:
+    schema = sequences_schema
+    for field in context:
+        schema = schema.append(pa.field(field.name, pa.list_(field.type)))
     (directory / DatasetFiles.SEQUENCES).mkdir()
     ordered = training.sort_values(["user", "time_us", "item"], kind="stable")
     for shard in range(shards):
@@ -120,22 +131,32 @@ def _write_sequences(directory: Path, training: pd.DataFrame, shards: int) -> No
             "times_us": grouped["time_us"].agg(list),
             "events": grouped["code"].agg(list),
             "weights": grouped["weight"].agg(list),
+            **{field.name: grouped[field.name].agg(list) for field in context},
         }
         users = list(grouped.groups)
         columns = [pa.array(users, pa.string())]
-        columns += [pa.array(lists[field.name].to_list(), field.type) for field in list(sequences_schema)[1:]]
-        table = pa.table(columns, schema=sequences_schema)
+        columns += [pa.array(lists[field.name].to_list(), field.type) for field in list(schema)[1:]]
+        table = pa.table(columns, schema=schema)
         pq.write_table(table, directory / DatasetFiles.SEQUENCES / f"part-{shard:05d}.parquet")
 
 
 def _write_queries(
-    directory: Path, events: pd.DataFrame, window: tuple[int, int], max_history: int, most: int | None
+    directory: Path,
+    events: pd.DataFrame,
+    window: tuple[int, int],
+    max_history: int,
+    most: int | None,
+    context: Sequence[pa.Field],
 ) -> int:
     directory.mkdir(parents=True)
+    schema = queries_schema
+    for field in context:
+        schema = schema.append(field)
     records = []
     for user, frame in events.sort_values(["time_us", "item"], kind="stable").groupby("user", sort=True):
         times, rows, codes = (frame[name].to_numpy() for name in ("time_us", "row", "code"))
-        for time, row in zip(times, rows, strict=True):
+        asked = frame[[field.name for field in context]].to_dict("records")
+        for place, (time, row) in enumerate(zip(times, rows, strict=True)):
             if window[0] <= time < window[1]:
                 past = int(np.searchsorted(times, time))
                 kept = slice(max(0, past - max_history), past)
@@ -149,11 +170,12 @@ def _write_queries(
                         "history_events": codes[kept],
                         "history_length": past,
                         "seen": np.unique(rows[:past]),
+                        **asked[place],
                     }
                 )
     if most is not None and len(records) > most:
         chosen = np.random.default_rng(0).choice(len(records), most, replace=False)
         records = [records[index] for index in np.sort(chosen)]
-    columns = [pa.array([record[field.name] for record in records], field.type) for field in queries_schema]
-    pq.write_table(pa.table(columns, schema=queries_schema), directory / "part-00000.parquet")
+    columns = [pa.array([record[field.name] for record in records], field.type) for field in schema]
+    pq.write_table(pa.table(columns, schema=schema), directory / "part-00000.parquet")
     return len(records)
