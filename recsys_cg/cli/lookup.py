@@ -41,6 +41,12 @@ def lookup(
     user: Annotated[str | None, typer.Option("--user", "-u", help="User whose stored history is taken.")] = None,
     k: KOption = 10,
     exclude: Annotated[list[str], typer.Option("--exclude", help="Item never returned; repeat it.")] = [],  # noqa: B006
+    context: Annotated[
+        list[str],
+        typer.Option(
+            "--context", help="What is known of the request, e.g. device=mobile; repeat it.", metavar="KEY=VALUE"
+        ),
+    ] = [],  # noqa: B006
     store: StoreOption = None,
     release: ReleaseOption = None,
     config: ConfigOption = DEFAULT_CONFIG,
@@ -55,7 +61,10 @@ def lookup(
     if history and user is not None:
         raise ConfigError("give --history or --user, not both")
     source = str(release) if release is not None else store_path(store, config, workdir, overrides)
-    answer = _open(source).candidates(history=None if user is not None else history, user_id=user, k=k, exclude=exclude)
+    known = _parse_context(context)
+    answer = _open(source).candidates(
+        history=None if user is not None else history, user_id=user, k=k, exclude=exclude, context=known or None
+    )
     print_result(_answer_result(answer), as_json=as_json, text=_answer_text(answer))
 
 
@@ -153,6 +162,17 @@ def _read_content(path: Path) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise ConfigError(f"--content {path}: give one JSON object, a row of the catalogue, not {type(row).__name__}")
     return row
+
+
+def _parse_context(pairs: list[str]) -> dict[str, str]:
+    context: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name.strip():
+            raise ConfigError(f"--context {pair!r}: write KEY=VALUE, e.g. device=mobile")
+        if context.setdefault(name.strip(), value) != value:
+            raise ConfigError(f"--context {name.strip()} is given twice")
+    return context
 
 
 def _open(source: str) -> CandidateLookup:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -76,6 +76,10 @@ class ContextFeature:
     def _known(self) -> pa.Array:
         return pa.array(self.vocabulary, type=pa.string())
 
+    def code_of(self, value: str) -> int:
+        """Return the code of one value of a categorical that is not empty; see `encode`."""
+        return self.codes.get(value) or 1 + len(self.vocabulary) + _hash_of(value) % self.hash_buckets
+
     def encode(self, values: pa.Array) -> Codes:
         """Return the code of each value of a categorical, 0 for null; int32 ``[n]``."""
         found = pc.index_in(values, value_set=self._known)
@@ -92,6 +96,11 @@ class ContextFeature:
         if self.kind == "hour_of_day":
             return (hours % _HOURS + 1).astype(np.int32)
         return ((hours // _HOURS + _FIRST_DAY) % _DAYS + 1).astype(np.int32)
+
+
+@lru_cache(maxsize=4096)
+def _hash_of(value: str) -> int:
+    return int(hash_strings(pa.array([value.encode("utf-8", "replace").decode()], type=pa.string()))[0])
 
 
 def _local(times_us: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]:
@@ -198,8 +207,9 @@ class ContextSet:
         """
         if self == wanted:
             return queries
-        own = {feature.name: feature for feature in self.features if not feature.is_derived}
-        kept = queries.drop_columns([feature.field_name for feature in self.features])
+        present = [feature for feature in self.features if feature.field_name in queries.column_names]
+        own = {feature.name: feature for feature in present if not feature.is_derived}
+        kept = queries.drop_columns([feature.field_name for feature in present])
         for feature, column in zip(wanted.features, wanted.schema, strict=True):
             if feature.is_derived:
                 codes = feature.encode_times(queries.column("time_us").to_numpy())

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from recsys_cg.errors import SearchError
+from recsys_cg.serving.context import ContextValue
 from recsys_cg.serving.inputs import HistoryEntry
 
 __all__ = ["Answer", "Candidate", "Fallback", "Reason", "Request", "check_ids", "check_k"]
@@ -79,6 +80,7 @@ class Request:
     deny_seen: bool = True
     at: float | str | datetime | None = None
     explain: int = 0
+    context: Mapping[str, ContextValue] | None = None
 
 
 def check_k(k: object) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recsys_cg.data.context import ContextSet
 from recsys_cg.errors import (
     ArtifactCorruptError,
     ArtifactMissingError,
@@ -32,7 +33,7 @@ _SIGNATURE = "serving_default"
 _INPUTS = ("history", "gap_s", "event", "length")
 _LARGEST = 32
 _UNSIZED = -1
-_FORMAT = 1
+_FORMAT, _FORMAT_WITH_CONTEXT = 1, 2
 _NORM_TOLERANCE = 1e-3
 
 
@@ -45,12 +46,14 @@ class EncoderContract:
         history_dim: length of a history vector.
         max_history: events of a history that the tower reads, the last ones.
         events: event names; an event's code is its position.
+        context: the context features, in the order of the input ``context``; none in encoders of format 1.
     """
 
     dim: int
     history_dim: int
     max_history: int
     events: tuple[str, ...]
+    context: ContextSet = field(default_factory=ContextSet)
 
     @classmethod
     def read(cls, directory: Path) -> Self:
@@ -65,15 +68,21 @@ class EncoderContract:
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
             contract = cls(
-                int(raw["dim"]), int(raw["history_dim"]), int(raw["max_history"]), tuple(map(str, raw["events"]))
+                int(raw["dim"]),
+                int(raw["history_dim"]),
+                int(raw["max_history"]),
+                tuple(map(str, raw["events"])),
+                ContextSet.from_list(raw.get("context", ())),
             )
             schema, normalisation = raw["schema"], raw["normalisation"]
         except FileNotFoundError as error:
             raise ArtifactMissingError(f"{directory} holds no encoder: {path.name} is missing") from error
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ArtifactCorruptError(f"{path} is damaged: {error!r}") from error
-        if schema != _FORMAT or min(contract.dim, contract.history_dim, contract.max_history, len(contract.events)) < 1:
-            raise ArtifactCorruptError(f"{path} has schema {schema!r} and {contract}: schema {_FORMAT} was expected")
+        expected = _FORMAT_WITH_CONTEXT if len(contract.context) else _FORMAT
+        least = min(contract.dim, contract.history_dim, contract.max_history, len(contract.events))
+        if schema != expected or least < 1:
+            raise ArtifactCorruptError(f"{path} has schema {schema!r} and {contract}: schema {expected} was expected")
         if normalisation != "l2":
             raise MetricMismatchError(f"{path} says normalisation {normalisation!r}; vectors here are L2-normalised")
         return contract
@@ -90,7 +99,7 @@ class _Runner:
         except (ValueError, RuntimeError) as error:
             raise ArtifactCorruptError(f"{source} cannot be loaded by LiteRT: {error}") from error
         _check_signature(inputs, outputs, contract, source)
-        self._inputs = [int(inputs[name]["index"]) for name in _INPUTS]
+        self._inputs = [int(inputs[name]["index"]) for name in _input_names(contract)]
         self._output = int(outputs["query"]["index"])
         self.rows = _UNSIZED
 
@@ -110,6 +119,10 @@ class _Runner:
         return found
 
 
+def _input_names(contract: EncoderContract) -> tuple[str, ...]:
+    return (*_INPUTS, "context") if len(contract.context) else _INPUTS
+
+
 def _check_signature(inputs: dict[str, Any], outputs: dict[str, Any], contract: EncoderContract, source: Path) -> None:
     length, width = contract.max_history, contract.history_dim
     expected = {
@@ -119,6 +132,8 @@ def _check_signature(inputs: dict[str, Any], outputs: dict[str, Any], contract: 
         "length": ((-1,), np.int32),
         "query": ((-1, contract.dim), np.float32),
     }
+    if len(contract.context):
+        expected["context"] = ((-1, len(contract.context)), np.int32)
     found = {
         name: (tuple(int(size) for size in entry["shape_signature"]), entry["dtype"])
         for name, entry in (inputs | outputs).items()
@@ -171,6 +186,9 @@ class QueryEncoder:
         length, width = contract.max_history, contract.history_dim
         tails: tuple[tuple[int, ...], ...] = ((length, width), (length,), (length,), ())
         self._tails = list(zip(_INPUTS, tails, map(np.dtype, ("f4", "f4", "i4", "i4")), strict=True))
+        if len(contract.context):
+            self._tails.append(("context", (len(contract.context),), np.dtype("i4")))
+        self._codes = np.array(contract.context.sizes, np.int32)
 
     @classmethod
     def open(cls, directory: Path, *, interpreters: int = 8) -> Self:
@@ -195,6 +213,7 @@ class QueryEncoder:
         gap_s: NDArray[np.float32],
         event: NDArray[np.int32],
         length: NDArray[np.int32],
+        context: NDArray[np.int32] | None = None,
     ) -> NDArray[np.float32]:
         """Encode a batch of histories; `recsys_cg.serving.inputs.history_inputs` makes the arguments.
 
@@ -203,17 +222,21 @@ class QueryEncoder:
             gap_s: float32 [batch, max_history], seconds to the next event, for the last one to the query; >= 0.
             event: int32 [batch, max_history], event codes.
             length: int32 [batch], 0 to max_history.
+            context: int32 [batch, features], of `recsys_cg.serving.context.context_inputs`; None: nothing is known,
+                as it must be where the encoder has no context features.
 
         Returns:
             float32 [batch, dim] of unit norm, row for row. An empty batch gives an empty array.
 
         Raises:
-            SearchError: an array has another shape or type.
+            SearchError: an array has another shape or type, or a context code is none of its feature's.
             ArtifactCorruptError: a query vector came out with a NaN or an infinity.
             MetricMismatchError: a query vector came out with another norm than one.
         """
-        tensors = (history, gap_s, event, length)
         rows = len(length)
+        tensors: tuple[NDArray[Any], ...] = (history, gap_s, event, length)
+        if len(self._codes) or context is not None:
+            tensors = (*tensors, self._context_of(context, rows))
         for (name, tail, kind), value in zip(self._tails, tensors, strict=True):
             if value.shape != (rows, *tail) or value.dtype != kind:
                 raise SearchError(
@@ -230,6 +253,15 @@ class QueryEncoder:
                 start = part.stop
         _check_queries(queries, self._source)
         return queries
+
+    def _context_of(self, context: NDArray[np.int32] | None, rows: int) -> NDArray[np.int32]:
+        if not len(self._codes):
+            raise SearchError("context was given, and the query tower reads none")
+        if context is None:
+            return np.zeros((rows, len(self._codes)), np.int32)
+        if context.shape[-1:] == self._codes.shape and ((context < 0) | (context >= self._codes)).any():
+            raise SearchError(f"a context code lies outside 0 to the sizes {self._codes.tolist()} of the features")
+        return context
 
     def _run(self, tensors: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
         runner = self._take(len(tensors[0]))

@@ -15,6 +15,7 @@ from recsys_cg.artifacts import MANIFEST
 from recsys_cg.errors import SearchError, StoreError
 from recsys_cg.release.store import Store
 from recsys_cg.serving.answer import Answer, Candidate, Reason, Request, check_ids, check_k
+from recsys_cg.serving.context import ContextValue, context_inputs
 from recsys_cg.serving.inputs import HistoryEntry, HistoryEvent, history_inputs, parse_time
 from recsys_cg.serving.live import LiveHistories
 from recsys_cg.serving.planning import NO_HISTORY, Plan, make_plans, now_us
@@ -98,6 +99,7 @@ class CandidateLookup:
         deny_seen: bool = True,
         at: float | str | datetime | None = None,
         explain: int = 0,
+        context: Mapping[str, ContextValue] | None = None,
     ) -> Answer:
         """Return the ``k`` items nearest to a user's history.
 
@@ -114,6 +116,8 @@ class CandidateLookup:
             at: time of the request: availability is judged at it, and what the user did after it is not used. None:
                 now, and times of the history ahead of the clock count as now.
             explain: for each candidate, how many nearest items of the history to give; 0 for none.
+            context: what is known of the request, e.g. ``{"device": "mobile"}``, by the names of the release's context
+                features; see `recsys_cg.serving.context.read_context`. Hour and day are read off ``at`` unless given.
 
         Returns:
             The answer. When there is nothing to encode it holds the most popular items, filtered alike, and says so.
@@ -130,6 +134,7 @@ class CandidateLookup:
             deny_seen=deny_seen,
             at=at,
             explain=explain,
+            context=context,
         )
         return self.candidates_batch([request])[0]
 
@@ -248,7 +253,12 @@ class CandidateLookup:
             vectors=release.history_vectors,
             max_history=release.encoder.contract.max_history,
         )
-        return release.encoder.encode(**tensors)
+        features = release.encoder.contract.context
+        if not len(features):
+            return release.encoder.encode(**tensors)
+        at_us = np.array([plan.at_us for plan in plans])
+        codes = context_inputs(features, [plan.context for plan in plans], at_us)
+        return release.encoder.encode(**tensors, context=codes)
 
     def _search(self, queries: NDArray[np.float32], plans: Sequence[Plan]) -> list[_Found]:
         """Search plans of one allow-list and one availability; return rows and scores of each."""

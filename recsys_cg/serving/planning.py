@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recsys_cg.errors import SearchError
 from recsys_cg.serving.answer import Fallback, Request, check_ids, check_k
+from recsys_cg.serving.context import read_context
 from recsys_cg.serving.inputs import History, names_of, parse_time, read_history
 from recsys_cg.serving.live import LiveHistories, LiveHistory
 from recsys_cg.serving.release import Release
@@ -35,6 +36,7 @@ class Plan:
         allow: int32, the distinct rows that may be answered, or None for all.
         available: bool [items] at the time of the request, or None when all items are.
         explain: nearest history items to give for each candidate.
+        context: codes of `recsys_cg.serving.context.read_context`.
     """
 
     k: int
@@ -45,6 +47,7 @@ class Plan:
     allow: NDArray[np.int32] | None
     available: NDArray[np.bool_] | None
     explain: int
+    context: tuple[int, ...] = ()
 
 
 def now_us() -> int:
@@ -120,6 +123,7 @@ def make_plan(
         None if allow is None else allow[allow >= 0],
         release.availability.at(at_us),
         request.explain,
+        read_context(release.encoder.contract.context, request.context),
     )
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from recsys_cg.data.context import ContextSet
 from recsys_cg.errors import SearchError
 from recsys_cg.serving.encoder import QueryEncoder
 from recsys_cg.serving.inputs import history_inputs
@@ -32,7 +33,8 @@ def encode_queries(
     Args:
         encoder: the query tower.
         history_vectors: float32 [release items, history_dim].
-        queries: a table of `schema.queries_schema`.
+        queries: a table of `schema.queries_schema`, with the codes of the encoder's context features. Of a feature
+            without a column nothing is known, but for what the query's time tells.
         row_map: int32 [dataset items], the release row of each dataset item_row, -1 where the release has no such
             item. None: they are equal, as for a release built from this dataset.
 
@@ -76,4 +78,17 @@ def _encode_batch(
         vectors=history_vectors,
         max_history=encoder.contract.max_history,
     )
-    return encoder.encode(**tensors)
+    if not len(encoder.contract.context):
+        return encoder.encode(**tensors)
+    return encoder.encode(**tensors, context=_context_of(encoder.contract.context, batch))
+
+
+def _context_of(context: ContextSet, batch: pa.RecordBatch) -> NDArray[np.int32]:
+    times = batch.column("time_us").to_numpy(zero_copy_only=False)
+    columns = []
+    for feature in context.features:
+        if feature.field_name in batch.schema.names:
+            columns.append(batch.column(feature.field_name).to_numpy(zero_copy_only=False))
+        else:
+            columns.append(feature.encode_times(times) if feature.is_derived else np.zeros(len(times), np.int32))
+    return np.stack(columns, axis=1).astype(np.int32)

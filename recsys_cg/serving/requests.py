@@ -51,6 +51,12 @@ _MOST_COLUMNS = 256
 _ID = Annotated[str, Field(max_length=_LONGEST_ID)]
 
 
+_ContextScalar = (
+    Annotated[bool, Strict()] | Annotated[int, Strict()] | Annotated[float, Strict(), Field(allow_inf_nan=False)] | _ID
+)
+_Context = Annotated[dict[_ID, _ContextScalar | None], Field(max_length=64)]
+
+
 class HistoryItem(BaseModel):
     """One thing the user did."""
 
@@ -90,6 +96,10 @@ class RequestModels:
             deny_seen=(bool, Field(True, strict=True, description="leave out what the user met")),
             at=(Moment | None, Field(None, description="time of the request; default now")),
             explain=(_Whole, Field(0, ge=0, le=10, description="nearest history items to give")),
+            context=(
+                _Context | None,
+                Field(None, description="what is known of the request, by the names of features"),
+            ),
         )
         batch = create_model(
             "BatchRequest",
@@ -148,4 +158,5 @@ def to_request(message: Any) -> Request:
         deny_seen=message.deny_seen,
         at=message.at,
         explain=message.explain,
+        context=message.context,
     )

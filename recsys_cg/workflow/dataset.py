@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recsys_cg.data.content import FeatureSet
+    from recsys_cg.data.context import ContextSet
 
 __all__ = ["build", "key_of", "open_items"]
 
 
-def key_of(project: Project, features: FeatureSet | None = None) -> StageKey:
+def key_of(project: Project, features: FeatureSet | None = None, context: ContextSet | None = None) -> StageKey:
     """Return what the dataset depends on: the bytes of the sources, how they are read, and features that are kept."""
     from recsys_cg.data.sources import fingerprint
 
@@ -33,6 +34,8 @@ def key_of(project: Project, features: FeatureSet | None = None) -> StageKey:
     sections["histories"] = config.serving.histories
     if features is not None:
         inputs["features"] = digest_json(features.to_json())
+    if context:
+        inputs["context"] = digest_json(context.to_json())
     return StageKey("dataset", inputs, sections)
 
 
@@ -43,18 +46,25 @@ def open_items(stage: Stage) -> pa.Table:
     return Dataset.open(stage.path).items
 
 
-def build(project: Project, runner: Sequence[str] = (), *, features: FeatureSet | None = None) -> Stage:
+def build(
+    project: Project,
+    runner: Sequence[str] = (),
+    *,
+    features: FeatureSet | None = None,
+    context: ContextSet | None = None,
+) -> Stage:
     """Build the dataset, or find it.
 
     Args:
         project: the project at work.
         runner: Beam flags behind those of ``dataset.runner``, e.g. ``["--runner=FlinkRunner"]``.
         features: content features of an encoder that is kept; None fits them anew.
+        context: context features of an encoder that is kept; None fits them anew.
     """
 
     def write(directory: Path) -> Mapping[str, Any]:
         from recsys_cg.beam.dataset import build_dataset
 
-        return build_dataset(project.config, directory, runner=runner, features=features)
+        return build_dataset(project.config, directory, runner=runner, features=features, context=context)
 
-    return project.build(key_of(project, features), write)
+    return project.build(key_of(project, features, context), write)

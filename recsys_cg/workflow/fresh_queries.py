@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from recsys_cg.errors import DataError, SearchError, SourceError
 from recsys_cg.schema import queries_schema
+from recsys_cg.serving.context import context_inputs, read_context
 from recsys_cg.serving.inputs import History, parse_time, read_history
 from recsys_cg.serving.release import Release
 
@@ -27,7 +28,8 @@ class FreshQueries:
     """Requests as queries.
 
     Attributes:
-        table: queries schema, those requests of which the release knows something; targets are not known.
+        table: queries schema with the codes of the release's context features, those requests of which the release
+            knows something; targets are not known.
         requests: requests read.
         entries: items in their histories.
         unknown_entries: those that the release does not have.
@@ -49,7 +51,9 @@ class FreshQueries:
 
 
 def read_requests(path: Path, release: Release, *, now_us: int, seed: int) -> FreshQueries:
-    """Read requests, one JSON object a line as ``POST /v1/candidates`` takes them: ``history`` and ``at`` are read.
+    """Read requests, one JSON object a line as ``POST /v1/candidates`` takes them.
+
+    Of each ``history``, ``at`` and ``context`` are read.
 
     Args:
         path: the file; empty lines are passed over.
@@ -65,21 +69,33 @@ def read_requests(path: Path, release: Release, *, now_us: int, seed: int) -> Fr
     if len(lines) > LIMIT:
         lines = [lines[place] for place in np.sort(np.random.default_rng(seed).permutation(len(lines))[:LIMIT])]
     parsed = [_parse(path, number, line, release, now_us) for number, line in lines]
-    known = [(history, at_us) for history, at_us in parsed if len(history.rows)]
-    lists = [history.rows.tolist() for history, _ in known]
+    known = [one for one in parsed if len(one.history.rows)]
+    lists = [one.history.rows.tolist() for one in known]
     columns = {
         "user_id": pa.array([""] * len(known), pa.string()),
-        "time_us": pa.array([at_us for _, at_us in known], pa.int64()),
+        "time_us": pa.array([one.at_us for one in known], pa.int64()),
         "targets": pa.array([[] for _ in known], pa.list_(pa.int32())),
         "history": pa.array(lists, pa.list_(pa.int32())),
-        "history_times_us": pa.array([history.times_us.tolist() for history, _ in known], pa.list_(pa.int64())),
-        "history_events": pa.array([history.events.tolist() for history, _ in known], pa.list_(pa.int8())),
+        "history_times_us": pa.array([one.history.times_us.tolist() for one in known], pa.list_(pa.int64())),
+        "history_events": pa.array([one.history.events.tolist() for one in known], pa.list_(pa.int8())),
         "history_length": pa.array([len(rows) for rows in lists], pa.int32()),
         "seen": pa.array(lists, pa.list_(pa.int32())),
     }
-    unknown = sum(history.unknown for history, _ in parsed)
-    entries = unknown + sum(len(history.rows) for history, _ in parsed)
-    return FreshQueries(pa.table(columns).cast(queries_schema), len(parsed), entries, unknown)
+    table = pa.table(columns).cast(queries_schema)
+    context = release.encoder.contract.context
+    at_us = np.array([one.at_us for one in known], np.int64)
+    codes = context_inputs(context, [one.context for one in known], at_us)
+    for place, field in enumerate(context.schema):
+        table = table.append_column(field, pa.array(codes[:, place]))
+    unknown = sum(one.history.unknown for one in parsed)
+    entries = unknown + sum(len(one.history.rows) for one in parsed)
+    return FreshQueries(table, len(parsed), entries, unknown)
+
+
+class _Parsed(NamedTuple):
+    history: History
+    at_us: int
+    context: tuple[int, ...]
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -93,7 +109,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise SourceError(f"{path} cannot be read: {reason}") from error
 
 
-def _parse(path: Path, number: int, line: str, release: Release, now_us: int) -> tuple[History, int]:
+def _parse(path: Path, number: int, line: str, release: Release, now_us: int) -> _Parsed:
     try:
         request = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -103,6 +119,8 @@ def _parse(path: Path, number: int, line: str, release: Release, now_us: int) ->
     try:
         at = request.get("at")
         at_us = now_us if at is None else parse_time(at)
-        return read_history(request.get("history") or [], release.ids, release.events, at_us).before(at_us), at_us
+        history = read_history(request.get("history") or [], release.ids, release.events, at_us).before(at_us)
+        context = read_context(release.encoder.contract.context, request.get("context"))
+        return _Parsed(history, at_us, context)
     except SearchError as error:
         raise DataError(f"{path}, line {number}: {error}") from error

@@ -39,6 +39,7 @@ def refresh(project: Project, *, runner: Sequence[str] = (), force: str | None =
         GateRefusedError: a gate refused the new release.
     """
     from recsys_cg.data.content import FeatureSet
+    from recsys_cg.serving.encoder import EncoderContract
 
     with lock_workdir(project.workdir):
         store = Store(project.store_path)
@@ -49,7 +50,8 @@ def refresh(project: Project, *, runner: Sequence[str] = (), force: str | None =
         manifest = verify(served, kind="release")
         encoder = EncoderSource.open(served / ReleaseFiles.ENCODER)
         text = (encoder.path / EncoderFiles.FEATURES).read_text(encoding="utf-8")
-        data = dataset.build(project, runner, features=FeatureSet.from_json(text))
+        context = EncoderContract.read(encoder.path).context
+        data = dataset.build(project, runner, features=FeatureSet.from_json(text), context=context)
         if data.manifest.digest == manifest.info.get("dataset_digest"):
             say(f"refresh: {current} was built from these very data; nothing changes")
             return publish.describe(project, current)

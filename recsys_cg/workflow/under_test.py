@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from recsys_cg.data.context import ContextSet
 from recsys_cg.evaluation import TwoTowerSystem
 from recsys_cg.schema import ReleaseFiles
 from recsys_cg.serving.queries import encode_queries
@@ -30,11 +31,13 @@ class ReleaseUnderTest:
         release: the open release.
         items: the dataset's items.
         events: the dataset's event names.
+        context: the dataset's context features.
     """
 
     release: Release
     items: pa.Table
     events: Sequence[str]
+    context: ContextSet = field(default_factory=ContextSet)
 
     @cached_property
     def item_rows(self) -> NDArray[np.int32]:
@@ -52,14 +55,16 @@ class ReleaseUnderTest:
         return pq.read_table(self.release.path / ReleaseFiles.ITEMS)
 
     def encode(self, queries: pa.Table) -> NDArray[np.float32]:
-        """Encode queries whose histories are rows and event codes of the dataset."""
+        """Encode queries whose histories are rows and event codes of the dataset, in their context."""
         release = self.release
+        queries = self.context.translate(queries, release.encoder.contract.context)
         queries = recode_events(queries, "history_events", self.events, release.encoder.contract.events)
         return encode_queries(release.encoder, release.history_vectors, queries, row_map=self.release_rows)
 
     def system(self, name: str, seed: int) -> ServedSystem:
         """Return the release as a system to be measured: what a lookup would answer, fallback included."""
         index = self.release.retriever
+        context = self.release.encoder.contract.context.names
         encoded = TwoTowerSystem(
             name,
             self.encode,
@@ -70,6 +75,7 @@ class ReleaseUnderTest:
                 "release": self.release.name,
                 "index": index.kind,
                 "without_history": "the most popular items, as a lookup answers",
+                **({"context": list(context)} if context else {}),
             },
             seed=seed,
         )

@@ -1,7 +1,8 @@
 """Export a query tower whose output can be worked out by hand. Run as a program: it alone imports TensorFlow.
 
 The query is the normalised sum of ``history * exp(-min(gap_s, 10000) / 1000) * (1 + event)`` over the valid positions,
-and the last unit vector when there is none.
+and the last unit vector when there is none. With context features, each code c from 1 to DIM adds ten times the unit
+vector of place c - 1, whatever the history.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 TEMPORARY, MAX_HISTORY, DIM = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+FEATURES = int(sys.argv[4]) if len(sys.argv) > 4 else 0
+CONTEXT = [tf.TensorSpec([None, FEATURES], tf.int32, name="context")] if FEATURES else []
 
 
 class Tower(tf.Module):
@@ -22,12 +25,15 @@ class Tower(tf.Module):
             tf.TensorSpec([None, MAX_HISTORY], tf.float32, name="gap_s"),
             tf.TensorSpec([None, MAX_HISTORY], tf.int32, name="event"),
             tf.TensorSpec([None], tf.int32, name="length"),
+            *CONTEXT,
         ]
     )
-    def __call__(self, history, gap_s, event, length):
+    def __call__(self, history, gap_s, event, length, *context):
         valid = tf.cast(tf.range(MAX_HISTORY)[None, :] < length[:, None], tf.float32)
         weight = valid * tf.exp(-tf.minimum(gap_s, 10_000.0) / 1000.0) * (1.0 + tf.cast(event, tf.float32))
         total = tf.reduce_sum(history * weight[:, :, None], axis=1)
+        for codes in context:
+            total += 10.0 * tf.reduce_sum(tf.one_hot(codes - 1, DIM), axis=1)
         empty = tf.cast(tf.equal(length, 0), tf.float32)[:, None] * np.eye(DIM, dtype=np.float32)[None, -1]
         return {"query": tf.math.l2_normalize(total + empty, axis=1)}
 
