@@ -150,8 +150,8 @@ def _train(
     release = index.build(project, quality.data, encoder)
     record = json.loads((encoder.path / EncoderFiles.TRAINING).read_text(encoding="utf-8"))
     opened = Release.open(release.path)
-    system = ReleaseUnderTest(opened, dataset.items, dataset.events).system(variant, seed)
-    return system, {"training": _summarise(record, release.manifest.info["index"])}
+    under_test = ReleaseUnderTest(opened, dataset.items, dataset.events, dataset.context)
+    return under_test.system(variant, seed), {"training": _summarise(record, release.manifest.info["index"])}
 
 
 def _summarise(record: Mapping[str, Any], index: Mapping[str, Any]) -> dict[str, Any]:
