@@ -10,6 +10,7 @@ import pytest
 
 from recsys_cg.errors import ReleaseNotFoundError, SearchError, StoreError
 from recsys_cg.serving.answer import Answer, Request
+from recsys_cg.serving.inputs import HistoryEvent
 from recsys_cg.serving.lookup import CandidateLookup
 from tests.serving.world import Y2020_S, Y2025_S, Y2030_S, World, point_at, publish_release, write_release
 
@@ -276,3 +277,20 @@ def test_the_service_does_without_pandas_too(release_path: Path):
         "assert Follower(sys.argv[1]).check()"
     )
     assert modules_after(program, str(release_path)) == set()
+
+
+def test_a_batch_of_every_kind_of_history_answers_each_as_if_alone(lookup: CandidateLookup):
+    """Plain ids and events are looked up together for the whole batch, the other kinds one by one."""
+    requests = [
+        Request(history=["a", "?", "b"], k=3, exclude=["c"]),
+        Request(history=[HistoryEvent("b", 5_000_000, "buy"), HistoryEvent("a", 1_000_000)], k=2, at=9.0),
+        Request(history=[{"item": "c"}, "a"], k=3),
+        Request(history=[], k=2),
+        Request(history=("ab",), k=4, allow=["a", "b"]),
+        Request(user_id="ann", k=3, deny_seen=False),
+        Request(history=["nothing known"], k=2),
+        Request(k=9),
+        Request(history=["a"], k=1, explain=1),
+    ]
+    assert lookup.candidates_batch(requests) == [lookup.candidates_batch([one])[0] for one in requests]
+    assert lookup.candidates_batch([]) == []
