@@ -114,7 +114,7 @@ class QueryTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
     def states(self, history: Any, gap_s: Any, event: Any, segment: Any = None, seed: Any = None) -> Any:
         """Return what every position knows of its history, [rows, length, dim]; arguments as `call`."""
         hidden = stateless_dropout(self._tokens(history, gap_s, event), self._dropout, seed, 0)
-        visible = _visible(tf.shape(history)[1], segment)
+        visible = _visible(_length_of(history), segment)
         for index, mixer in enumerate(self._mixers):
             hidden = mixer(hidden, visible, seed=seed, place=10 * (index + 1))
         return hidden
@@ -132,12 +132,13 @@ class QueryTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         """
         if self._context is not None:
             states = self._context(states, context, seed=seed)
-        return l2_normalise(self._out(rms_normalise(states, self._scale)))
+        return l2_normalise(_dense(self._out, rms_normalise(states, self._scale)))
 
     def _tokens(self, history: Any, gap_s: Any, event: Any) -> Any:
         dtype = self.compute_dtype
         tokens = tf.cast(history, dtype) + tf.gather(tf.cast(self._event, dtype), event)
-        return tokens + tf.linalg.matmul(tf.cast(gap_levels(gap_s), dtype), tf.cast(self._gap, dtype))
+        gap = tf.cast(self._gap, dtype)
+        return tokens + _dense(lambda levels: tf.linalg.matmul(levels, gap), tf.cast(gap_levels(gap_s), dtype))
 
     def empty(self) -> Any:
         """Return the query of an empty history, float32 [dim], unit norm; with context features: its state, [dim]."""
@@ -159,7 +160,7 @@ class QueryTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
             float32 [rows, dim], unit norm.
         """
         hidden = self._tokens(history, gap_s, event)
-        visible = _visible(tf.shape(history)[1], None)
+        visible = _visible(_length_of(history), None)
         for mixer in self._mixers[:-1]:
             hidden = mixer(hidden, visible)
         picked = self._mixers[-1].call_at(hidden, tf.maximum(length - 1, 0))
@@ -207,7 +208,7 @@ class Block(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         Keys and values of the other positions are never made: ``q . (x K) = (q K^T) . x``, and a weighted sum of
         ``x V`` is ``V`` of the weighted sum of ``x``. Needs a block that `call` has built.
         """
-        length = tf.shape(hidden)[1]
+        length = _length_of(hidden)
         picked = tf.linalg.matmul(tf.one_hot(position, length, dtype=hidden.dtype)[:, None, :], hidden)[:, 0, :]
         normal = rms_normalise(hidden, self._mix_scale)
         distance = position[:, None] - tf.range(length)[None, :]
@@ -224,7 +225,7 @@ class Block(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         return picked + self._feed(picked)
 
     def _feed(self, hidden: Any) -> Any:
-        return self._down(tf.nn.relu(self._up(rms_normalise(hidden, self._feed_scale))))
+        return _dense(lambda flat: self._down(tf.nn.relu(self._up(flat))), rms_normalise(hidden, self._feed_scale))
 
     def _asked(self, picked: Any) -> Any:
         """Return what each head looks for, [rows, heads, dim]: its query through its key weights."""
@@ -248,23 +249,23 @@ class Block(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         return tf.concat(parts, axis=-1)
 
     def _mix(self, hidden: Any, visible: Any) -> Any:
-        shape = tf.shape(hidden)
-        rows, length, width = shape[0], shape[1], hidden.shape[-1]
+        length, width = _length_of(hidden), hidden.shape[-1]
         size = width // self._heads
-        value = _split_heads(self._value(hidden), rows, length, self._heads, size)
+        value = _split_heads(_dense(self._value, hidden), length, self._heads, size)
         scores = tf.zeros([1, 1, 1, 1], hidden.dtype)
         if self._kind == "transformer":
-            query, key = tf.split(self._query_key(hidden), 2, axis=-1)
-            query = _split_heads(query, rows, length, self._heads, size) * (size**-0.5)
-            key = _split_heads(key, rows, length, self._heads, size)
+            query, key = tf.split(_dense(self._query_key, hidden), 2, axis=-1)
+            query = _split_heads(query, length, self._heads, size) * (size**-0.5)
+            key = _split_heads(key, length, self._heads, size)
             scores = tf.linalg.matmul(query, key, transpose_b=True)
         if self._kind != "mean":
             scores += tf.cast(self._distance_bias(length), hidden.dtype)[None]
         scores = tf.where(visible, tf.cast(scores, tf.float32), _MASKED)
         shares = tf.cast(tf.nn.softmax(scores, axis=-1), hidden.dtype)
-        shares = tf.broadcast_to(shares, [rows, self._heads, length, length]) if self._kind != "transformer" else shares
+        if self._kind != "transformer":
+            shares = tf.broadcast_to(shares, [tf.shape(hidden)[0], self._heads, length, length])
         mixed = tf.transpose(tf.linalg.matmul(shares, value), [0, 2, 1, 3])
-        return self._merge(tf.reshape(mixed, [rows, length, width]))
+        return _dense(self._merge, tf.reshape(mixed, [-1, length, width]))
 
     def _distance_bias(self, length: Any) -> Any:
         places = tf.range(length)
@@ -272,8 +273,25 @@ class Block(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         return tf.gather(self._bias, distance, axis=1)
 
 
-def _split_heads(values: Any, rows: Any, length: Any, heads: int, size: int) -> Any:
-    return tf.transpose(tf.reshape(values, [rows, length, heads, size]), [0, 2, 1, 3])
+def _length_of(hidden: Any) -> Any:
+    """Return the positions of a row: a number where the graph knows it, as when exporting, so that shapes fold away."""
+    return hidden.shape[1] if hidden.shape[1] is not None else tf.shape(hidden)[1]
+
+
+def _dense(layer: Any, values: Any) -> Any:
+    """Apply ``layer`` to every vector of [rows, length, width] or [rows, width], as one flat matrix.
+
+    Keras flattens, too, but by shapes computed as the graph runs: in LiteRT they cost as much as the multiplication,
+    and cut the graph into pieces.
+    """
+    if len(values.shape) == 2:
+        return layer(values)
+    flat = layer(tf.reshape(values, [-1, values.shape[-1]]))
+    return tf.reshape(flat, [-1, _length_of(values), flat.shape[-1]])
+
+
+def _split_heads(values: Any, length: Any, heads: int, size: int) -> Any:
+    return tf.transpose(tf.reshape(values, [-1, length, heads, size]), [0, 2, 1, 3])
 
 
 def _visible(length: Any, segment: Any) -> Any:
