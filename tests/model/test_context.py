@@ -64,7 +64,9 @@ def encoder(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
 def _inputs(rows: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(1)
     context = np.stack([rng.integers(0, size, rows) for size in CONTEXT.sizes], axis=1).astype(np.int32)
-    return {**random_inputs(rows, 10, 16), "context": context}
+    inputs = {**random_inputs(rows, 10, 16), "context": context}
+    inputs["event"][:] = 0
+    return inputs
 
 
 def _share_of_even(encoder: Trained, device: int, length: int) -> float:
