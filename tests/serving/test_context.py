@@ -245,7 +245,7 @@ def test_the_command_line_takes_a_context(context_release: Path, capsys: pytest.
 
     from recsys_cg.cli.main import app
 
-    start = ["lookup", "--release", str(context_release), "--history", "c", "-k", "1", "--json"]
+    start = ["lookup", "--release", str(context_release), "--history", "c", "-k", "1", "--json", "--context", "hour=12"]
     found = CliRunner().invoke(app, [*start, "--context", "device=tv"])
     assert json.loads(found.stdout.splitlines()[-1])["candidates"][0]["item_id"] == "b"
     for wrong in (["device"], ["=tv"], ["device=tv", "device=pc"]):
