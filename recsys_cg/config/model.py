@@ -68,7 +68,7 @@ class NegativesConfig(Section):
 
 
 def _default_negatives() -> list[NegativesConfig]:
-    return [NegativesConfig(kind="in_batch", count=512), NegativesConfig(kind="popularity", count=512)]
+    return [NegativesConfig(kind="in_batch", count=1024), NegativesConfig(kind="popularity", count=2048, alpha=0.5)]
 
 
 class ModelConfig(Section):
@@ -78,7 +78,7 @@ class ModelConfig(Section):
     query_encoder: Literal["transformer", "recency", "mean"] = "transformer"
     blocks: int = Field(2, ge=1, le=12, description="transformer blocks; recency and mean have one mixing step")
     heads: int = Field(2, ge=1, le=16)
-    dropout: float = Field(0.2, ge=0.0, lt=1.0)
+    dropout: float = Field(0.1, ge=0.0, lt=1.0)
     id_dropout: float = Field(0.1, ge=0.0, lt=1.0, description="share of training lookups that see content only")
     context_dropout: float = Field(
         0.1, ge=0.0, lt=1.0, description="share of training queries without context, and of features hidden in others"
@@ -145,8 +145,13 @@ class TrainingConfig(Section):
 
     epochs: Positive = 20
     max_minutes: float | None = Field(None, gt=0.0, description="stop after this long, whatever the epoch")
-    batch_sequences: Positive = Field(32, description="packed rows a step")
+    batch_sequences: Positive | None = Field(
+        None, description="packed rows a step; by default 4 to 32, so that an epoch has at least 400 steps where it can"
+    )
     row_length: int = Field(100, ge=2, le=4096, description="events a packed row")
+    ties_in_order: float = Field(
+        0.5, ge=0.0, le=1.0, description="share of baskets (events of one user and time) predicted item by item"
+    )
     learning_rate: float = Field(0.01, gt=0.0, le=10.0)
     warmup_steps: int = Field(100, ge=0)
     patience: Positive = Field(4, description="epochs without a better validation recall before stopping")

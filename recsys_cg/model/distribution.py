@@ -39,7 +39,7 @@ def build_strategy(training: TrainingConfig, model: ModelConfig) -> Any:
     multi = training.devices == "multi_worker"
     strategy = tf.distribute.MultiWorkerMirroredStrategy() if multi else tf.distribute.MirroredStrategy()
     count = strategy.num_replicas_in_sync
-    if training.batch_sequences % count:
+    if training.batch_sequences is not None and training.batch_sequences % count:
         raise ConfigError(f"training.batch_sequences = {training.batch_sequences} is no multiple of {count} replicas")
     return strategy
 

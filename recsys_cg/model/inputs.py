@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 from recsys_cg.errors import DataError
 from recsys_cg.model.frameworks import tf
 
-__all__ = ["Sequences", "batch_signature", "pack_batch", "split_batch", "steps_per_epoch", "stream_epoch"]
+__all__ = [
+    "Sequences",
+    "batch_signature",
+    "fitting_rows",
+    "pack_batch",
+    "split_batch",
+    "steps_per_epoch",
+    "stream_epoch",
+]
 
 Batch = dict[str, NDArray[Any]]
 
@@ -186,6 +194,15 @@ def _whole_histories(sequences: Sequences, users: NDArray[np.int64]) -> tuple[ND
     segment = np.repeat(np.arange(len(users), dtype=np.int32), lengths)
     shift = np.repeat(sequences.starts[users] - (np.cumsum(lengths) - lengths), lengths)
     return segment, sequences.items[np.arange(len(segment)) + shift]
+
+
+def fitting_rows(events: int, *, length: int, replicas: int = 1) -> int:
+    """Return rows a step, 4 to 32, for at least 400 steps an epoch of ``events`` where 4 rows allow it.
+
+    Small steps learn more from a small log, large ones cost less an event. A multiple of ``replicas``.
+    """
+    rows = min(max(events // (400 * length), 4), 32)
+    return -(-rows // replicas) * replicas
 
 
 def steps_per_epoch(sequences: Sequences, *, shape: tuple[int, int]) -> int:

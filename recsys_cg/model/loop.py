@@ -17,9 +17,17 @@ from recsys_cg.model.checkpoints import Checkpoints, TrainingState
 from recsys_cg.model.distribution import sum_over_replicas
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.geometry import GeometryProbe, refuse_collapse
-from recsys_cg.model.inputs import Sequences, batch_signature, split_batch, steps_per_epoch, stream_epoch
+from recsys_cg.model.inputs import (
+    Sequences,
+    batch_signature,
+    fitting_rows,
+    split_batch,
+    steps_per_epoch,
+    stream_epoch,
+)
 from recsys_cg.model.mining import Search, mine
 from recsys_cg.model.optimizer import build_optimizer
+from recsys_cg.model.ties import mix_ties
 from recsys_cg.model.two_tower import TwoTower
 from recsys_cg.model.validation import RecallProbe, encode_queries
 from recsys_cg.progress import Meter, meter, say
@@ -83,9 +91,11 @@ class TrainingLoop:
         self._network, self._sequences, self._probe = network, sequences, probe
         self._training, self._seed = training, seed
         self._geometry = GeometryProbe(counts, seed=seed)
-        self._shape = (training.batch_sequences, training.row_length)
-        self._steps = steps_per_epoch(sequences, shape=self._shape)
         self._strategy = tf.distribute.get_strategy()
+        length, replicas = training.row_length, self._strategy.num_replicas_in_sync
+        rows = training.batch_sequences or fitting_rows(sequences.events, length=length, replicas=replicas)
+        self._shape = (rows, length)
+        self._steps = steps_per_epoch(sequences, shape=self._shape)
         network.compile(optimizer=build_optimizer(training, total_steps=training.epochs * self._steps))
         network.optimizer.build(network.trainable_variables)
         self._step = tf.function(self._train_replicas, reduce_retracing=True)
@@ -157,7 +167,9 @@ class TrainingLoop:
             first = context.input_pipeline_id * per_pipeline
 
             def generate() -> Iterator[Mapping[str, NDArray[Any]]]:
-                for batch in stream_epoch(self._sequences, shape=self._shape, seed=self._seed, epoch=epoch):
+                draw = {"seed": self._seed, "epoch": epoch}
+                sequences = mix_ties(self._sequences, share=self._training.ties_in_order, **draw)
+                for batch in stream_epoch(sequences, shape=self._shape, **draw):
                     for part in range(first, first + per_pipeline):
                         yield split_batch(batch, part, count)
 

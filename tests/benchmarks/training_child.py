@@ -27,12 +27,13 @@ from recsys_cg.evaluation.retrieval import rank_queries
 from tests.benchmarks.quality_sets import SETS, QualitySet
 
 SYSTEMS = ("ours", "stock")
+ROWS = 32
 WARM_STEPS, TIMED_STEPS = 20, 100
 
 
 def batch_of(config: Config) -> int:
-    """Return the events a step of the shipped configuration, which are batch and negatives of both systems."""
-    return config.training.batch_sequences * config.training.row_length
+    """Return the events of a step of `ROWS` packed rows, which are batch and negatives of both systems."""
+    return ROWS * config.training.row_length
 
 
 def validation_of(quality: QualitySet, dataset: Dataset, seed: int) -> QuerySet:
@@ -77,8 +78,8 @@ def speed_ours(quality: QualitySet, dataset: Dataset, seed: int) -> dict[str, An
     """Train two epochs with in-batch negatives alone, as many as events a step; the second one counts."""
     batch = batch_of(quality.configure(seed))
     last = _train_ours(
-        quality, seed,
-        f'model.negatives=[{{kind="in_batch", count={batch}}}]', "training.epochs=2", "training.validation_queries=500",
+        quality, seed, f'model.negatives=[{{kind="in_batch", count={batch}}}]', f"training.batch_sequences={ROWS}",
+        "training.epochs=2", "training.validation_queries=500",
     )[-1]  # fmt: skip
     return {
         "examples_per_s": last["targets"] / last["seconds"],

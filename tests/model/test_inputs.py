@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from recsys_cg.errors import DataError
-from recsys_cg.model.inputs import Sequences, pack_batch, steps_per_epoch, stream_epoch
+from recsys_cg.model.inputs import Sequences, fitting_rows, pack_batch, steps_per_epoch, stream_epoch
 from recsys_cg.schema import sequences_schema
 
 S = 1_000_000
@@ -123,3 +123,12 @@ def test_empty_shards_and_users_of_no_event_are_passed_over() -> None:
     (batch,) = stream_epoch(sequences, shape=(1, 4), seed=0, epoch=0)
     np.testing.assert_array_equal(batch["items"], [[1, 2, 0, 0]])
     np.testing.assert_array_equal(batch["weight"], [[1, 1, 0, 0]])
+
+
+def test_small_logs_take_small_steps_and_large_ones_full_steps() -> None:
+    # 4 to 32 rows of 100 events, at least 400 steps an epoch where 4 rows allow it.
+    assert fitting_rows(80_000, length=100) == 4
+    assert fitting_rows(800_000, length=100) == 20
+    assert fitting_rows(20_000_000, length=100) == 32
+    assert fitting_rows(800_000, length=100, replicas=3) == 21
+    assert fitting_rows(1, length=2) == 4
