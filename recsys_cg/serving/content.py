@@ -13,9 +13,20 @@ from numpy.typing import NDArray
 
 from recsys_cg.data.arrays import content_arrays
 from recsys_cg.data.content import FeatureSet
-from recsys_cg.errors import ArtifactCorruptError, ArtifactMissingError, RecsysError, SearchError
+from recsys_cg.errors import (
+    ArtifactCorruptError,
+    ArtifactMissingError,
+    EnvironmentMismatchError,
+    RecsysError,
+    SearchError,
+)
 from recsys_cg.geometry import l2_normalise
 from recsys_cg.schema import EncoderFiles
+
+try:
+    from ai_edge_litert.interpreter import Interpreter
+except ImportError as error:  # pragma: no cover - a property of the installation
+    raise EnvironmentMismatchError("serving needs LiteRT: pip install 'recsys-cg[serve]'") from error
 
 __all__ = ["ContentEncoder"]
 
@@ -35,8 +46,6 @@ class ContentEncoder:
     """
 
     def __init__(self, content: bytes, features: FeatureSet, *, source: Path) -> None:
-        from ai_edge_litert.interpreter import Interpreter
-
         self.features = features
         self._source = source
         self._lock = threading.Lock()
