@@ -3,6 +3,9 @@
 Every position of a sequence is encoded in one pass: the output at position p has seen positions 0 .. p of the same
 segment and nothing else. In training, segments are users packed end to end in one row; when serving, the row is one
 user's history and the answer is the output at its last position.
+
+At the start of training the query is the last item's own vector and the mean of those before it: maps that only carry
+item vectors through begin as the identity, since queries and items share their space.
 """
 
 from __future__ import annotations
@@ -86,7 +89,7 @@ class QueryTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
             Block(config, max_length=max_length, dtype=dtype, name=f"block_{index}")
             for index in range(config.blocks if config.query_encoder == "transformer" else 1)
         ]
-        self._out = keras.layers.Dense(width, use_bias=False, dtype=dtype, name="out")
+        self._out = keras.layers.Dense(width, use_bias=False, dtype=dtype, name="out", kernel_initializer="identity")
         self._context: ContextMixer | None = None
         if context:
             self._context = ContextMixer(context, width=width, dropout=config.context_dropout, dtype=dtype)
@@ -191,8 +194,12 @@ class Block(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
             self._bias = self.add_weight("distance_bias", [self._heads, max_length], initializer="zeros")
         if self._kind == "transformer":
             self._query_key = keras.layers.Dense(2 * width, use_bias=False, dtype=dtype, name="query_key")
-        self._value = keras.layers.Dense(width, use_bias=False, dtype=dtype, name="value")
-        self._merge = keras.layers.Dense(width, use_bias=False, dtype=dtype, name="merge")
+        self._value = keras.layers.Dense(
+            width, use_bias=False, dtype=dtype, name="value", kernel_initializer="identity"
+        )
+        self._merge = keras.layers.Dense(
+            width, use_bias=False, dtype=dtype, name="merge", kernel_initializer="identity"
+        )
         self._up = keras.layers.Dense(2 * width, dtype=dtype, name="up")
         self._down = keras.layers.Dense(width, dtype=dtype, name="down")
 
