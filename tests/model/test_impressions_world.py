@@ -22,12 +22,12 @@ from recsys_cg.serving.queries import encode_queries
 
 pytestmark = pytest.mark.slow
 
-TRAINING: dict[str, Any] = {"epochs": 6, "row_length": 50, "patience": 6}
+MODEL: dict[str, Any] = {"dim": 32, "query_encoder": "mean"}
+TRAINING: dict[str, Any] = {"epochs": 5, "row_length": 50, "patience": 5}
 SHARED = [{"kind": "in_batch", "count": 256}, {"kind": "popularity", "count": 256}]
 CHOICES = {
     "without": SHARED,
-    "skips once": [*SHARED, {"kind": "impressions", "per_query": 4}],
-    "skips 8 times": [*SHARED, {"kind": "impressions", "per_query": 4, "weight": 8.0}],
+    "with": [*SHARED, {"kind": "impressions", "per_query": 4}],
 }
 
 
@@ -36,7 +36,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
     from recsys_cg.beam.dataset import build_dataset
 
     folder = tmp_path_factory.mktemp("simulated")
-    parameters = WorldConfig(events=60_000, users=2000, items=1000, epochs=30, incumbent_taste=1.5, seed=5)
+    parameters = WorldConfig(events=25_000, users=1000, items=500, epochs=20, incumbent_taste=1.5, seed=5)
     simulate_world(folder / "world", parameters)
     (folder / "dataset").mkdir()
     info = build_dataset(load_config(folder / "world" / "project.toml"), folder / "dataset")
@@ -45,10 +45,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
 
 
 def true_relevance(encoder: Path, dataset: Dataset, truth: Truth, k: int) -> float:
-    """Mean P(click | looked at) of the first k items that were not met yet, over 2000 test queries."""
+    """Mean P(click | looked at) of the first k items that were not met yet, over 1000 test queries."""
     vectors, history = ItemEncoder.open(encoder).encode(dataset.items["item_id"], dataset.items)
     queries = dataset.queries("test")
-    chosen = np.sort(np.random.default_rng(0).choice(len(queries), 2000, replace=False))
+    chosen = np.sort(np.random.default_rng(0).choice(len(queries), 1000, replace=False))
     queries = queries.take(pa.array(chosen)).combine_chunks()
     scores = encode_queries(QueryEncoder.open(encoder), history, queries) @ vectors.T
     for row, seen in enumerate(queries["seen"].to_pylist()):
@@ -67,7 +67,7 @@ def test_what_was_shown_and_skipped_teaches_without_harm(world: tuple[Path, Trut
         info = train_encoder(
             directory,
             tmp_path / name / "encoder",
-            model=ModelConfig(dim=32, negatives=negatives),
+            model=ModelConfig(**MODEL, negatives=negatives),
             training=TrainingConfig(**TRAINING),
             seed=1,
             checkpoints=tmp_path / name / "checkpoints",
@@ -79,5 +79,5 @@ def test_what_was_shown_and_skipped_teaches_without_harm(world: tuple[Path, Trut
         print(f"\n{name:14s} validation recall@100 {figures[name][0]:.4f}, true relevance@20 {relevance:.4f}, "
               f"events with skips {figures[name][2]}, {rate:,.0f} examples/s")  # fmt: skip
     assert figures["without"][2] is None
-    assert figures["skips once"][2] > 0.9
-    assert figures["skips once"][1] > 0.97 * figures["without"][1]
+    assert figures["with"][2] > 0.8
+    assert figures["with"][1] > 0.97 * figures["without"][1]

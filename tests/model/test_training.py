@@ -135,6 +135,34 @@ def no_litert(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recsys_cg.model.training.export_query_tower", lambda *args, **options: None)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_litert")
+def test_a_training_that_broke_goes_on_with_the_state_of_its_negatives(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stateful = [
+        {"kind": "in_batch", "count": 64},
+        {"kind": "cross_batch", "count": 48, "max_age": 3},
+        {"kind": "mined", "count": 32, "warmup_epochs": 1, "first_rank": 3, "last_rank": 12},
+    ]
+    options = {
+        "model": {"negatives": stateful, "frequencies": "streaming", "query_encoder": "mean"},
+        "training": {"epochs": 3},
+    }
+    whole = train(dataset, tmp_path / "whole", **options)
+    with monkeypatch.context() as patched:
+        patched.setattr("recsys_cg.model.loop._log", lambda board, record: 1 // (record["epoch"] - 2))
+        with pytest.raises(ZeroDivisionError):
+            train(dataset, tmp_path / "broken", **options)
+    assert json.loads((tmp_path / "broken" / "checkpoints" / "state.json").read_text())["epoch"] == 2
+    (tmp_path / "broken" / "encoder").rmdir()
+    resumed = train(dataset, tmp_path / "broken", **options)
+    for one, other in zip(item_vectors(whole), item_vectors(resumed), strict=True):
+        np.testing.assert_array_equal(one, other)
+    audits = [(run.directory / EncoderFiles.MINED_NEGATIVES).read_text() for run in (whole, resumed)]
+    assert audits[0] == audits[1]
+
+
 def test_a_collapsing_model_is_stopped(dataset: Path, tmp_path: Path) -> None:
     # One and the same popular negative, at a temperature of 1: everything is pulled together, nothing pushed apart.
     with pytest.raises(RepresentationCollapseError, match=r"effective rank .* mean pairwise similarity") as caught:
