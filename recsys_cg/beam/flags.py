@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 from typing import Any, Final
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, _BeamArgumentParser
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 

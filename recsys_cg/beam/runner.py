@@ -14,7 +14,7 @@ import apache_beam as beam
 from apache_beam import pipeline as pipeline_module
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from grpc import RpcError  # type: ignore[import-untyped]
+from grpc import RpcError
 
 from recsys_cg.beam.flags import check_flags
 from recsys_cg.errors import ConfigError, EngineError

@@ -16,8 +16,12 @@ from recsys_cg.serving.answer import Answer, Fallback
 
 __all__ = [
     "BatchAnswer",
+    "Because",
+    "CandidateEntry",
     "CandidatesAnswer",
     "ErrorAnswer",
+    "ErrorBody",
+    "ItemEntry",
     "ItemsAnswer",
     "ReleaseAnswer",
     "StatusAnswer",
