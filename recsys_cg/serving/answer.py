@@ -77,7 +77,7 @@ class Request:
     k: int = 100
     exclude: Sequence[str] = ()
     allow: Sequence[str] | None = None
-    deny_seen: bool = True
+    deny_seen: bool | None = None
     at: float | str | datetime | None = None
     explain: int = 0
     context: Mapping[str, ContextValue] | None = None

@@ -96,7 +96,7 @@ class CandidateLookup:
         k: int = 100,
         exclude: Sequence[str] = (),
         allow: Sequence[str] | None = None,
-        deny_seen: bool = True,
+        deny_seen: bool | None = None,
         at: float | str | datetime | None = None,
         explain: int = 0,
         context: Mapping[str, ContextValue] | None = None,
@@ -112,7 +112,8 @@ class CandidateLookup:
             k: candidates wanted, at least 1.
             exclude: items never answered; unknown ids do nothing.
             allow: the only items that may be answered; None for all. Unknown ids do nothing.
-            deny_seen: leave out what the user met: the given history, and everything stored for ``user_id``.
+            deny_seen: leave out what the user met: the given history, and everything stored for ``user_id``. None: as
+                the release was measured (``evaluation.filter_seen``).
             at: time of the request: availability is judged at it, and what the user did after it is not used. None:
                 now, and times of the history ahead of the clock count as now.
             explain: for each candidate, how many nearest items of the history to give; 0 for none.

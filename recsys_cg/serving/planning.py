@@ -109,7 +109,7 @@ def make_plan(
     at_us = now_us() if request.at is None else parse_time(request.at)
     history, seen, reason = _find_history(release, request, at_us, rows, live)
     hidden = [release.ids.rows(check_ids("exclude", request.exclude))] if len(request.exclude) else []
-    if request.deny_seen:
+    if release.filters_seen if request.deny_seen is None else request.deny_seen:
         hidden += [seen] if request.history is None else [history.rows, seen]
     exclude = _distinct(hidden)
     allow = None if request.allow is None else np.unique(release.ids.rows(check_ids("allow", request.allow)))

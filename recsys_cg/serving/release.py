@@ -128,6 +128,11 @@ class Release:
         return len(self.ids)
 
     @cached_property
+    def filters_seen(self) -> bool:
+        """Whether what a user met is left out where a request does not say; as the release was measured."""
+        return self.manifest.info.get("filter_seen") is not False
+
+    @cached_property
     def content(self) -> ContentEncoder:
         """The item tower on content alone, loaded when it is first asked for.
 

@@ -93,7 +93,10 @@ class RequestModels:
             k=(_Whole, Field(usual, ge=1, le=most, description="candidates wanted")),
             exclude=(list[_ID], Field(default_factory=list, description="items never answered")),
             allow=(list[_ID] | None, Field(None, description="the only items that may be answered")),
-            deny_seen=(bool, Field(True, strict=True, description="leave out what the user met")),
+            deny_seen=(
+                bool | None,
+                Field(None, strict=True, description="leave out what the user met; default: as measured"),
+            ),
             at=(Moment | None, Field(None, description="time of the request; default now")),
             explain=(_Whole, Field(0, ge=0, le=10, description="nearest history items to give")),
             context=(

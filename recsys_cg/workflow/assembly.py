@@ -64,7 +64,8 @@ class _Vectors:
 
 def settings(config: Config) -> dict[str, Any]:
     """Return the part of the configuration that a release depends on."""
-    return {**config.section("index"), "histories": config.serving.histories}
+    seen = config.evaluation.filter_seen
+    return {**config.section("index"), "histories": config.serving.histories, "filter_seen": seen}
 
 
 def name_release(key: StageKey, now: datetime) -> str:
@@ -151,6 +152,7 @@ def assemble(
         "history_vectors": ReleaseFiles.VECTORS if tied else ReleaseFiles.HISTORY_VECTORS,
         "events": list(contract.events),
         "max_history": contract.max_history,
+        "filter_seen": project.config.evaluation.filter_seen,
         "windows": data.manifest.info["windows"],
         "reused_vectors": 0 if reuse is None else int((np.delete(reuse[0], folded) >= 0).sum()),
         "folded_in": len(folded),

@@ -50,6 +50,16 @@ def test_seen_items_are_denied_unless_asked_for(lookup: CandidateLookup):
     assert ids(lookup.candidates(history=["a"], k=1, deny_seen=False)) == ["a"]
 
 
+@pytest.mark.parametrize(("filter_seen", "first"), [(False, "a"), (True, "ab")])
+def test_a_request_that_does_not_say_is_answered_as_the_release_was_measured(
+    tower: Path, tmp_path: Path, filter_seen: bool, first: str
+):
+    write_release(tmp_path / "release", World(tower, info={"filter_seen": filter_seen}))
+    repeats = CandidateLookup.open(tmp_path / "release")
+    assert ids(repeats.candidates(history=["a"], k=1)) == [first]
+    assert ids(repeats.candidates(history=["a"], k=1, deny_seen=not filter_seen)) != [first]
+
+
 def test_excluded_items_are_left_out_and_unknown_ids_do_nothing(lookup: CandidateLookup):
     assert ids(lookup.candidates(history=["a"], k=2, exclude=["ab", "nothing", "\ud800"])) == ["ac", "b"]
 

@@ -58,7 +58,7 @@ def read_request(message: Any, config: ServingConfig) -> Request:
         k=read_k(message, config),
         exclude=[_check_id("exclude", one) for one in message.exclude],
         allow=[_check_id("allow", one) for one in message.allow.ids] if message.HasField("allow") else None,
-        deny_seen=message.deny_seen if message.HasField("deny_seen") else True,
+        deny_seen=message.deny_seen if message.HasField("deny_seen") else None,
         at=message.at if message.HasField("at") else None,
         explain=message.explain,
     )
