@@ -50,16 +50,18 @@ def _events(users: int = 250, events: int = 8) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def context_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     catalogue = pd.DataFrame({"item_id": [f"i{number:02}" for number in range(ITEMS)]})
     path = tmp_path_factory.mktemp("context") / "dataset"
     return write_dataset(path, _events(), catalogue, (), max_history=10, context=CONTEXT)
 
 
 @pytest.fixture(scope="module")
-def encoder(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def encoder(context_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return train(
-        dataset, tmp_path_factory.mktemp("encoder"), training={"epochs": 16, "patience": 16, "validation_k": ITEMS // 2}
+        context_dataset,
+        tmp_path_factory.mktemp("encoder"),
+        training={"epochs": 16, "patience": 16, "validation_k": ITEMS // 2},
     )
 
 
@@ -108,7 +110,7 @@ def test_exports_equal_each_other_for_any_batch(encoder: Trained, rows: int) -> 
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-4)
 
 
-def test_exports_equal_the_training_graph(dataset: Path, tmp_path: Path) -> None:
+def test_exports_equal_the_training_graph(context_dataset: Path, tmp_path: Path) -> None:
     from recsys_cg.model.export import export_query_tower
 
     tower = QueryTower(ModelConfig(dim=16, blocks=1), events=2, max_length=40, context=COUNTS)
@@ -147,8 +149,8 @@ def test_a_tower_without_context_has_no_such_input_and_no_such_weights(trained: 
     assert "context" not in batch_signature((2, 4))
 
 
-def test_each_target_is_packed_with_its_own_context(dataset: Path) -> None:
-    sequences = Sequences.from_tables(Dataset.open(dataset).iter_sequences(), COLUMNS)
+def test_each_target_is_packed_with_its_own_context(context_dataset: Path) -> None:
+    sequences = Sequences.from_tables(Dataset.open(context_dataset).iter_sequences(), COLUMNS)
     context = sequences.context
     assert context is not None
     assert context.shape == (sequences.events, 2)
@@ -160,8 +162,8 @@ def test_each_target_is_packed_with_its_own_context(dataset: Path) -> None:
     assert batch_signature((4, 8), context=context)["context"].shape == batch["context"].shape
 
 
-def test_a_query_is_what_training_computes_at_its_event(dataset: Path) -> None:
-    data = Dataset.open(dataset)
+def test_a_query_is_what_training_computes_at_its_event(context_dataset: Path) -> None:
+    data = Dataset.open(context_dataset)
     network = TwoTower(
         ModelConfig(dim=16, blocks=1, negatives=[{"kind": "uniform", "count": 4}]),
         TrainingConfig(),

@@ -179,7 +179,7 @@ def test_a_collapsing_model_is_stopped(dataset: Path, tmp_path: Path) -> None:
                 "learn_temperature": False,
                 "mask_history": False,
             },
-            training={"epochs": 8, "learning_rate": 0.1, "patience": 8, "batch_sequences": 2},
+            training={"epochs": 8, "learning_rate": 0.3, "patience": 8, "batch_sequences": 2},
         )
     assert "epoch" in str(caught.value)
     assert not (tmp_path / "encoder" / EncoderFiles.CONTRACT).exists()
