@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from recsys_cg.config import InteractionsConfig, ItemsConfig
 from recsys_cg.data.inspection.features import propose_features
 from recsys_cg.data.inspection.glimpse import Glimpse, look
+from recsys_cg.data.inspection.habits import propose_settings
 from recsys_cg.data.inspection.notation import fits
 from recsys_cg.data.inspection.profile import Profile, profile_column
 from recsys_cg.data.inspection.roles import (
@@ -46,7 +47,7 @@ class Proposal:
     Attributes:
         interactions: the section, complete.
         items: the section, complete; None without a catalogue.
-        max_rejects: limit of refused rows, where the rows looked at ask for more than the default; else None.
+        settings: ``section.key`` -> (value, why), where the rows looked at ask for another value than the default.
         comments: ``section.key`` -> what was seen, e.g. sample values.
         hints: key of ``[interactions]`` -> a value that the user may want, and why; written commented out.
         skipped: column of the catalogue -> why it is no feature.
@@ -54,7 +55,7 @@ class Proposal:
 
     interactions: InteractionsConfig
     items: ItemsConfig | None
-    max_rejects: float | None
+    settings: Mapping[str, tuple[Any, str]]
     comments: Mapping[str, str]
     hints: Mapping[str, tuple[Any, str]]
     skipped: Mapping[str, str]
@@ -107,7 +108,8 @@ def inspect_sources(
     if catalogue is not None:
         proposed, more, skipped = _describe_items(catalogue, described, roles)
         comments |= more
-    return Proposal(section, proposed, _max_rejects(roles), comments, hints, skipped)
+    settings = propose_settings(glimpse.table, roles.user.name, roles.item.name, roles.time.name)
+    return Proposal(section, proposed, settings | _more_rejects(roles), comments, hints, skipped)
 
 
 def _profile(glimpse: Glimpse) -> list[Profile]:
@@ -264,9 +266,12 @@ def _keep_attributes(
     return kept, dict.fromkeys(varying, "differs between rows of one item")
 
 
-def _max_rejects(roles: _Roles) -> float | None:
+def _more_rejects(roles: _Roles) -> dict[str, tuple[Any, str]]:
     missing = max(profile.missing / profile.rows for profile in (roles.user, roles.item, roles.time))
-    return min(1.0, math.ceil(150 * missing) / 100) if missing > _TOLERATED else None
+    if missing <= _TOLERATED:
+        return {}
+    limit = min(1.0, math.ceil(150 * missing) / 100)
+    return {"dataset.max_rejects": (limit, f"{missing:.0%} of the rows looked at lack user, item or time")}
 
 
 def _as_column(name: str) -> str:

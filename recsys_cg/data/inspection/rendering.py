@@ -44,10 +44,9 @@ def render_config(proposal: Proposal, *, relative_to: Path | None = None) -> str
         lines += [_as_comment(f"no feature: {column}: {why}") for column, why in proposal.skipped.items()]
         lines += [""] if proposal.skipped else []
     lines += [*_render_plain("impressions", commented=True), ""]
-    set_values = {} if proposal.max_rejects is None else {"dataset": {"max_rejects": proposal.max_rejects}}
     for name in Config.model_fields:
         if name not in ("project", "interactions", "items", "impressions"):
-            lines += [*_render_plain(name, set_values.get(name, {})), ""]
+            lines += [*_render_plain(name, proposal.settings), ""]
     return "\n".join(lines)
 
 
@@ -86,13 +85,15 @@ def _render_feature(feature: FeatureConfig, proposal: Proposal) -> Iterator[str]
             yield _line(key, value, proposal.comments.get(f"items.features.{feature.name}") if key == "name" else None)
 
 
-def _render_plain(name: str, given: Mapping[str, Any] | None = None, *, commented: bool = False) -> Iterator[str]:
-    """Render a section that holds no guesses: its defaults, commented out, with what each key means."""
+def _render_plain(
+    name: str, settings: Mapping[str, tuple[Any, str]] | None = None, *, commented: bool = False
+) -> Iterator[str]:
+    """Render a section: defaults commented out, with what each key means; ``section.key`` of ``settings`` set."""
     section = _section_of(name)
     yield f"# [{name}] # optional" if commented else f"[{name}]"
     for key, field in section.model_fields.items():
-        if given and key in given:
-            yield _line(key, given[key], f"{field.description}; the rows looked at need more than the default")
+        if settings and f"{name}.{key}" in settings:
+            yield _line(key, *settings[f"{name}.{key}"])
         else:
             yield _line_of_default(key, field)
 

@@ -124,10 +124,10 @@ def test_many_rows_without_a_user_raise_the_limit_of_rejects(tmp_path: Path) -> 
     users = ["" if n % 10 == 0 else user for n, user in enumerate(USERS)]
     path = _write_csv(tmp_path / "e.csv", {"user_id": users, "item_id": ITEMS, "time": SECONDS})
     proposal = inspect_sources(path)
-    assert proposal.max_rejects == 0.15
+    assert proposal.settings["dataset.max_rejects"][0] == 0.15
     assert _reload(render_config(proposal), tmp_path).dataset.max_rejects == 0.15
     clean = _write_csv(tmp_path / "c.csv", {"user_id": USERS, "item_id": ITEMS, "time": SECONDS})
-    assert inspect_sources(clean).max_rejects is None
+    assert not inspect_sources(clean).settings
 
 
 def _features(events: Path, items: str) -> dict[str, FeatureConfig]:
