@@ -47,5 +47,5 @@ def test_a_history_is_answered_with_titles_reasons_and_the_release(server: Serve
 
 def test_titles_are_text_never_markup(server: Server, tmp_path: Path):
     page = dom(server, "user=nobody", tmp_path)
-    assert "the release carries no history of this user" in page
+    assert "no history of this user is stored" in page
     assert "Ünïcode &lt;b&gt;&amp;amp;" in page
