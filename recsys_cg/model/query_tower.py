@@ -4,7 +4,7 @@ Every position of a sequence is encoded in one pass: the output at position p ha
 segment and nothing else. In training, segments are users packed end to end in one row; when serving, the row is one
 user's history and the answer is the output at its last position.
 
-At the start of training the query is the last item's own vector and the mean of those before it: maps that only carry
+At the start of training the query holds the last item's own vector and a mean of the history: maps that only carry
 item vectors through begin as the identity, since queries and items share their space.
 """
 
