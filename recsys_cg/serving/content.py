@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,21 +16,14 @@ from recsys_cg.data.content import FeatureSet
 from recsys_cg.errors import (
     ArtifactCorruptError,
     ArtifactMissingError,
-    EnvironmentMismatchError,
     RecsysError,
     SearchError,
 )
 from recsys_cg.geometry import l2_normalise
 from recsys_cg.schema import EncoderFiles
-
-try:
-    from ai_edge_litert.interpreter import Interpreter
-except ImportError as error:  # pragma: no cover - a property of the installation
-    raise EnvironmentMismatchError("serving needs LiteRT: pip install 'recsys-cg[serve]'") from error
+from recsys_cg.serving.litert import load_graph
 
 __all__ = ["ContentEncoder"]
-
-_SIGNATURE = "serving_default"
 
 
 class ContentEncoder:
@@ -49,11 +42,8 @@ class ContentEncoder:
         self.features = features
         self._source = source
         self._lock = threading.Lock()
-        try:
-            self._run: Any = Interpreter(model_content=content, num_threads=1).get_signature_runner(_SIGNATURE)
-            wanted = set(self._run.get_input_details())
-        except (ValueError, RuntimeError) as error:
-            raise ArtifactCorruptError(f"{source} cannot be loaded by LiteRT: {error}") from error
+        _, self._run = load_graph(content, source)
+        wanted = set(self._run.get_input_details())
         if wanted != {feature.field_name for feature in features.features}:
             raise ArtifactCorruptError(
                 f"{source} reads {', '.join(sorted(wanted))}, which are not the features beside it"

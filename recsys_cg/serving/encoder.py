@@ -16,20 +16,14 @@ from recsys_cg.data.context import ContextSet
 from recsys_cg.errors import (
     ArtifactCorruptError,
     ArtifactMissingError,
-    EnvironmentMismatchError,
     MetricMismatchError,
     SearchError,
 )
 from recsys_cg.schema import EncoderFiles
-
-try:
-    from ai_edge_litert.interpreter import Interpreter
-except ImportError as error:  # pragma: no cover - a property of the installation
-    raise EnvironmentMismatchError("serving needs LiteRT: pip install 'recsys-cg[serve]'") from error
+from recsys_cg.serving.litert import load_graph
 
 __all__ = ["EncoderContract", "QueryEncoder"]
 
-_SIGNATURE = "serving_default"
 _INPUTS = ("history", "gap_s", "event", "length")
 _LARGEST = 32
 _UNSIZED = -1
@@ -92,12 +86,8 @@ class _Runner:
     """One interpreter, sized for ``rows`` until another batch size comes. Not safe to share between threads."""
 
     def __init__(self, content: bytes, contract: EncoderContract, source: Path) -> None:
-        try:
-            self._interpreter = Interpreter(model_content=content, num_threads=1)
-            signature = self._interpreter.get_signature_runner(_SIGNATURE)
-            inputs, outputs = signature.get_input_details(), signature.get_output_details()
-        except (ValueError, RuntimeError) as error:
-            raise ArtifactCorruptError(f"{source} cannot be loaded by LiteRT: {error}") from error
+        self._interpreter, signature = load_graph(content, source)
+        inputs, outputs = signature.get_input_details(), signature.get_output_details()
         _check_signature(inputs, outputs, contract, source)
         self._inputs = [int(inputs[name]["index"]) for name in _input_names(contract)]
         self._output = int(outputs["query"]["index"])

@@ -13,9 +13,10 @@ from starlette.exceptions import HTTPException
 from recsys_cg.errors import MetricMismatchError, RecsysError, SearchError
 from recsys_cg.serving.batching import DeadlineError, NotReadyError, OverloadedError
 from recsys_cg.serving.gatehouse import OVERLOADED, error_body
+from recsys_cg.serving.known import NoSuchItemError
 from recsys_cg.serving.metrics import Metrics
 
-__all__ = ["NoContentTowerError", "NoSuchItemError", "add_handlers"]
+__all__ = ["NoContentTowerError", "add_handlers"]
 
 _logger = logging.getLogger(__name__)
 _RETRY_AFTER = {"Retry-After": "1"}
@@ -26,10 +27,6 @@ _BUSY: Mapping[type[Exception], tuple[str, str]] = {
     NotReadyError: ("not_ready", "no release is loaded yet; try again"),
 }
 _FAULTS_SHOWN = 5
-
-
-class NoSuchItemError(Exception):
-    """The release has no item of that id."""
 
 
 class NoContentTowerError(Exception):

@@ -16,10 +16,11 @@ from recsys_cg.config import ServingConfig
 from recsys_cg.errors import ArtifactMissingError
 from recsys_cg.serving.batching import Batcher, NotReadyError
 from recsys_cg.serving.follower import Follower
+from recsys_cg.serving.known import require_item
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.metrics import CONTENT_TYPE_LATEST, Metrics
 from recsys_cg.serving.page import page_headers, page_html
-from recsys_cg.serving.problems import NoContentTowerError, NoSuchItemError
+from recsys_cg.serving.problems import NoContentTowerError
 from recsys_cg.serving.requests import RequestModels, to_request
 from recsys_cg.serving.responses import render_batch, render_single
 
@@ -56,9 +57,8 @@ class Endpoints:
         query: Any = self.models.similar.model_validate(dict(request.query_params))
 
         def answer(lookup: CandidateLookup) -> bytes:
-            if lookup.find(query.item_id) is None:
-                raise NoSuchItemError(f"release {lookup.release.name} has no item {query.item_id!r}")
-            return render_single(started)([lookup.similar(query.item_id, query.k, at=query.at)])
+            item_id = require_item(lookup, query.item_id)
+            return render_single(started)([lookup.similar(item_id, query.k, at=query.at)])
 
         return _json(await self.batcher.call(answer))
 
@@ -82,9 +82,8 @@ class Endpoints:
         query: Any = self.models.complementary.model_validate(dict(request.query_params))
 
         def answer(lookup: CandidateLookup) -> bytes:
-            if lookup.find(query.item_id) is None:
-                raise NoSuchItemError(f"release {lookup.release.name} has no item {query.item_id!r}")
-            found = lookup.complementary(query.item_id, query.k, event=query.event, at=query.at)
+            item_id = require_item(lookup, query.item_id)
+            found = lookup.complementary(item_id, query.k, event=query.event, at=query.at)
             return render_single(started)([found])
 
         return _json(await self.batcher.call(answer))

@@ -14,6 +14,7 @@ from recsys_cg.config import ServingConfig
 from recsys_cg.errors import ConfigError, EnvironmentMismatchError, MetricMismatchError, RecsysError, SearchError
 from recsys_cg.serving.batching import Batcher, DeadlineError, NotReadyError, OverloadedError
 from recsys_cg.serving.gatehouse import OVERLOADED
+from recsys_cg.serving.known import NoSuchItemError, require_item
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.metrics import Metrics
 from recsys_cg.serving.rpc.messages import pb, read_k, read_request, read_requests, write_batch, write_single
@@ -36,10 +37,6 @@ _CANNOT = "the release cannot answer; the log has the request id"
 _logger = logging.getLogger(__name__)
 
 _Answering = Callable[[bytes, Any], Awaitable[bytes]]
-
-
-class _NoSuchItemError(Exception):
-    """The release has no item of that id."""
 
 
 class RpcFace:
@@ -160,9 +157,7 @@ class RpcFace:
         k, at = read_k(message, self._config), message.at if message.HasField("at") else None
 
         def answer(lookup: CandidateLookup) -> bytes:
-            if lookup.find(message.item_id) is None:
-                raise _NoSuchItemError(f"release {lookup.release.name} has no item {message.item_id!r}")
-            return write_single(started)([lookup.similar(message.item_id, k, at=at)])
+            return write_single(started)([lookup.similar(require_item(lookup, message.item_id), k, at=at)])
 
         return await self._batcher.call(answer, within_s=context.time_remaining())
 
@@ -194,7 +189,7 @@ _REASONS: dict[type[Exception], str] = {
 }
 _STATUSES: tuple[tuple[type[Exception], Any, str | None], ...] = (
     (PermissionError, grpc.StatusCode.UNAUTHENTICATED, None),
-    (_NoSuchItemError, grpc.StatusCode.NOT_FOUND, None),
+    (NoSuchItemError, grpc.StatusCode.NOT_FOUND, None),
     (DecodeError, grpc.StatusCode.INVALID_ARGUMENT, "the bytes are no such message"),
     (OverloadedError, grpc.StatusCode.UNAVAILABLE, OVERLOADED),
     (NotReadyError, grpc.StatusCode.UNAVAILABLE, "no release is loaded yet; try again"),
