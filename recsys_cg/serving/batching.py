@@ -17,6 +17,10 @@ from recsys_cg.serving.lookup import CandidateLookup
 __all__ = ["Batcher", "DeadlineError", "NotReadyError", "OverloadedError"]
 
 
+_SHORT_LIST = 200
+_ROUNDS = 10
+
+
 class OverloadedError(Exception):
     """As many lookups wait as may."""
 
@@ -39,19 +43,30 @@ class _Job:
     call: Callable[[CandidateLookup], bytes] | None = None
     result: bytes | Exception | None = None
 
+    @property
+    def is_short(self) -> bool:
+        """Whether the work is sure to end within a millisecond or so a request."""
+        return self.call is None and all(one.allow is None and one.k <= _SHORT_LIST for one in self.requests)
+
 
 class Batcher:
-    """Run lookups in one thread, those that wait together as one batch.
+    """Run lookups, those that wait together as one batch.
 
-    Nothing is held back to fill a batch: while one is answered the next one gathers, so batches grow with load. All
-    parts of one answer come from one release, the one that serves when the batch starts.
+    Nothing is held back to fill a batch: while one is answered the next one gathers, so batches grow with load. Before
+    each, the event loop goes round a few times, so that what has arrived is read, and new connections are accepted, at
+    any load. All parts of one answer come from one release, the one that serves when the batch starts.
+
+    Short work is done on the event loop itself when ``on_loop``: handed to a thread, it and the loop would wait for
+    each other's turn at the interpreter, which takes longer than the lookup. Lookups with an allow-list or a long
+    list, which may be scored exactly, large batches and everything else go to the one thread.
 
     Args:
         lookup: returns the lookup that serves now, or None.
         most: requests of one batch, at least 1.
         waiting: requests that may wait; a larger job is taken only when none waits.
         deadline_s: how long a request may wait.
-        observe: told the answers of each batch, in the thread.
+        observe: told the answers of each batch, where they are made.
+        on_loop: do short work on the event loop; not for lookups that wait for others, as those with live histories.
     """
 
     def __init__(
@@ -62,10 +77,12 @@ class Batcher:
         waiting: int,
         deadline_s: float,
         observe: Callable[[Sequence[Answer]], None],
+        on_loop: bool = False,
     ) -> None:
         self._lookup = lookup
         self._most, self._most_waiting, self._deadline_s = most, waiting, deadline_s
         self._observe = observe
+        self._on_loop = on_loop
         self._jobs: deque[_Job] = deque()
         self._waiting = 0
         self._wake = asyncio.Event()
@@ -92,7 +109,7 @@ class Batcher:
 
         Args:
             requests: one or more.
-            render: writes the answers; called in the thread.
+            render: writes the answers; called where the answers are made.
             within_s: the caller's own deadline, when it may be shorter than the service's.
 
         Raises:
@@ -126,10 +143,19 @@ class Batcher:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
+                await _let_others_in()
                 while jobs := self._gather():
-                    await loop.run_in_executor(self._thread, self._work, jobs)
+                    if (
+                        self._on_loop
+                        and sum(job.weight for job in jobs) <= self._most
+                        and all(job.is_short for job in jobs)
+                    ):
+                        self._work(jobs)
+                    else:
+                        await loop.run_in_executor(self._thread, self._work, jobs)
                     for job in jobs:
                         _settle(job)
+                    await _let_others_in()
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -151,14 +177,14 @@ class Batcher:
         return jobs
 
     def _work(self, jobs: Sequence[_Job]) -> None:
-        """Fill in the result of each job; runs in the thread and never raises."""
+        """Fill in the result of each job; never raises."""
         lookup = self._lookup()
         if lookup is None:
             for job in jobs:
                 job.result = NotReadyError()
             return
         asked = [job for job in jobs if job.call is None]
-        if not self._answer(lookup, asked) and len(asked) > 1:
+        if asked and not self._answer(lookup, asked) and len(asked) > 1:
             for job in asked:  # one request was at fault: answer each alone
                 self._answer(lookup, [job])
         for job in jobs:
@@ -182,6 +208,12 @@ class Batcher:
             return False
         self._observe(answers)
         return True
+
+
+async def _let_others_in() -> None:
+    """Let the event loop read what arrived and accept connections; libuv accepts one in each round."""
+    for _ in range(_ROUNDS):
+        await asyncio.sleep(0)
 
 
 def _settle(job: _Job) -> None:

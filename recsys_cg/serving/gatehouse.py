@@ -6,8 +6,8 @@ import asyncio
 import hmac
 import logging
 import re
+import secrets
 import time
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +24,10 @@ OVERLOADED = "as many lookups wait as may; try again"
 
 _logger = logging.getLogger(__name__)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+    b"retry-after: 1\r\nx-request-id: %b\r\n\r\n%b"
+)
 _OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
 
 
@@ -100,11 +104,29 @@ class Gatehouse:
         finally:
             self._count(scope, status, time.perf_counter() - started, request_id)
 
+    def refuse_early(self, scope: Scope) -> bytes | None:
+        """Return the whole response to a request that there is no room for; None: it is to be handled as any other.
+
+        It is what `__call__` would answer, for a server that asks before it makes anything of the request.
+        """
+        started = time.perf_counter()
+        path, headers = scope["path"], dict(scope["headers"])
+        if not self._is_full(path) or not self._may_enter(path, headers):
+            return None
+        self._metrics.refused.labels("overloaded").inc()
+        request_id = _request_id(headers)
+        body = error_body("overloaded", OVERLOADED, request_id)
+        self._count(scope, 503, time.perf_counter() - started, request_id)
+        return _FULL % (len(body), request_id.encode(), body)
+
+    def _may_enter(self, path: str, headers: dict[bytes, bytes]) -> bool:
+        if self._expected is None or path in _OPEN_PATHS:
+            return True
+        return hmac.compare_digest(headers.get(b"authorization", b""), self._expected)
+
     def _refusal(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
-        if self._expected is not None and path not in _OPEN_PATHS:
-            given = headers.get(b"authorization", b"")
-            if not hmac.compare_digest(given, self._expected):
-                return 401, "unauthorized", "send the header Authorization: Bearer <token>"
+        if not self._may_enter(path, headers):
+            return 401, "unauthorized", "send the header Authorization: Bearer <token>"
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self._most_bytes:
             return 413, "too_large", f"a request body may have {self._most_bytes} bytes"
@@ -153,7 +175,7 @@ class Gatehouse:
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
     given = headers.get(b"x-request-id", b"")
-    return given.decode() if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return given.decode() if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
 
 
 async def _send_error(send: Send, status: int, code: str, message: str, request_id: str) -> None:

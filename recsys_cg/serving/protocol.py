@@ -1,8 +1,10 @@
-"""HTTP as uvicorn speaks it, with an end to waiting for a request's head."""
+"""HTTP as uvicorn speaks it, with an end to waiting for a request's head, and refusals that cost next to nothing."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from recsys_cg.errors import EnvironmentMismatchError
@@ -14,6 +16,7 @@ except ImportError as error:  # pragma: no cover - a property of the installatio
 
 __all__ = ["PunctualProtocol"]
 
+_ANSWERED = SimpleNamespace(response_complete=True)
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -23,11 +26,16 @@ class PunctualProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is n
     uvicorn waits for ever: clients that open connections and send a byte now and then would hold every one of them.
     What comes after the head has a deadline in the gatehouse; between two requests the keep-alive time applies.
 
+    A request that there is no room for is answered as soon as its head is read. Under overload most requests are
+    refused, and a task and an ASGI cycle for each would leave the less for those that are answered.
+
     Attributes:
         head_s: seconds from the connection, or from the first byte of a further request, to the end of its head.
+        refuse: given the ASGI scope, returns the whole response to a request that is refused at once, or None.
     """
 
     head_s: ClassVar[float] = 10.0
+    refuse: ClassVar[Callable[[Any], bytes | None]] = staticmethod(lambda _: None)
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -42,9 +50,22 @@ class PunctualProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is n
             self._wait()
 
     def on_headers_complete(self) -> None:
-        """Stop waiting: the head is there."""
+        """Stop waiting: the head is there. Refuse the request or begin to handle it."""
         self._stop_waiting()
-        super().on_headers_complete()
+        response = self._refuse()
+        if response is None:
+            super().on_headers_complete()
+            return
+        self.cycle = _ANSWERED  # the body, which is still to come, is dropped
+        self.transport.write(response)
+        self.on_response_complete()
+
+    def _refuse(self) -> bytes | None:
+        """Return the response of `refuse` to a plain request: none under way before it, the connection to be kept."""
+        is_first = self.cycle is None or self.cycle.response_complete
+        if not is_first or self.expect_100_continue or not self.parser.should_keep_alive():
+            return None
+        return type(self).refuse({**self.scope, "method": self.parser.get_method().decode(), "path": self.url.decode()})
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting: nobody is there."""

@@ -177,7 +177,9 @@ def make_app() -> Any:
     PunctualProtocol.head_s = config.read_seconds
     _leave_out_pandas()
     sys.setswitchinterval(_SWITCH_S)
-    return create_app(store, config, _read_token(config))
+    app = create_app(store, config, _read_token(config))
+    PunctualProtocol.refuse = app.front.refuse_early
+    return app
 
 
 def _leave_out_pandas() -> None:

@@ -19,11 +19,13 @@ class FakeLookup:
 
     def __init__(self) -> None:
         self.batches: list[int] = []
+        self.threads: list[bool] = []
         self.open = threading.Event()
         self.open.set()
 
     def candidates_batch(self, requests: Sequence[Request]) -> list[Answer]:
         self.batches.append(len(requests))
+        self.threads.append(threading.current_thread() is threading.main_thread())
         assert self.open.wait(10)
         if any(request.k == 13 for request in requests):
             raise SearchError("thirteen")
@@ -35,7 +37,13 @@ def render(answers: Sequence[Answer]) -> bytes:
 
 
 def play(
-    scene: Any, *, lookup: Any = None, most: int = 4, waiting: int = 6, deadline_s: float = 5.0
+    scene: Any,
+    *,
+    lookup: Any = None,
+    most: int = 4,
+    waiting: int = 6,
+    deadline_s: float = 5.0,
+    on_loop: bool = False,
 ) -> SimpleNamespace:
     """Run ``scene(batcher, lookup)`` beside the batcher's task; return what was seen."""
     lookup = lookup or FakeLookup()
@@ -48,6 +56,7 @@ def play(
             waiting=waiting,
             deadline_s=deadline_s,
             observe=lambda answers: seen.append(len(answers)),
+            on_loop=on_loop,
         )
         task = asyncio.create_task(batcher.run())
         try:
@@ -193,3 +202,39 @@ def test_the_loop_is_free_while_a_batch_is_answered():
         return free_after
 
     assert play(scene).result < 5
+
+
+def test_short_work_is_done_on_the_loop_and_long_work_in_the_thread():
+    async def scene(batcher: Batcher, lookup: FakeLookup) -> list[bytes]:
+        short = await asyncio.gather(*asks(batcher, 1, 2))
+        for long in ([Request(k=201)], [Request(allow=["a"])], [Request(k=3)] * 5):
+            await batcher.ask(long, render)
+        called = await batcher.call(lambda _: str(threading.current_thread() is threading.main_thread()).encode())
+        return [*short, called]
+
+    played = play(scene, on_loop=True)
+    assert played.result == [b"1", b"2", b"False"]
+    assert played.lookup.threads == [True, False, False, False]
+    assert played.lookup.batches == [2, 1, 1, 5]
+
+
+def test_work_on_the_loop_lets_others_in_between_batches():
+    async def scene(batcher: Batcher, lookup: FakeLookup) -> list[int]:
+        turns = []
+        tasks = asks(batcher, *range(1, 7))
+        while not all(task.done() for task in tasks):
+            turns.append(len(lookup.batches))
+            await asyncio.sleep(0)
+        return turns
+
+    turns = play(scene, on_loop=True).result
+    assert turns.count(1) > 1
+
+
+def test_what_a_lookup_on_the_loop_refuses_is_said_to_the_one_who_asked():
+    async def scene(batcher: Batcher, lookup: FakeLookup) -> list[Any]:
+        return await asyncio.gather(*asks(batcher, 2, 13, 3), return_exceptions=True)
+
+    first, second, third = play(scene, on_loop=True).result
+    assert (first, third) == (b"2", b"3")
+    assert isinstance(second, SearchError)
