@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -67,44 +68,50 @@ class Client:
             connection.close()
 
     def candidates(self, **request: Any) -> Answer:
-        """Return candidates; the arguments are those of `CandidateLookup.candidates`, with times in seconds or text.
+        """Return candidates; the arguments are those of `CandidateLookup.candidates`, a history of ids or mappings.
 
         Raises:
-            SearchError: the service refused the request as invalid.
+            SearchError: the request cannot be sent, or the service refused it as invalid.
             ServiceError: no answer within the deadline and the retries, or a refusal.
         """
         return _read_answer(self._call("POST", "/v1/candidates", request))
 
     def candidates_batch(self, requests: Sequence[Mapping[str, Any]]) -> list[Answer]:
         """Return answers to many requests, all from one release; raises as `candidates`."""
-        answer = self._call("POST", "/v1/candidates:batch", {"requests": [dict(one) for one in requests]})
+        answer = self._call("POST", "/v1/candidates:batch", {"requests": list(requests)})
         return [_read_answer(one) for one in answer["answers"]]
 
-    def similar(self, item_id: str, k: int = 100) -> Answer:
+    def similar(self, item_id: str, k: int = 100, *, at: float | str | datetime | None = None) -> Answer:
         """Return the items nearest to an item; raises as `candidates`, and ServiceError 404 for an unknown item."""
-        return _read_answer(
-            self._call("GET", f"/v1/similar?{urlencode({'item_id': item_id, 'k': k}, quote_via=quote)}")
-        )
+        return _read_answer(self._call("GET", "/v1/similar" + _query(item_id=item_id, k=k, at=at)))
 
-    def similar_content(self, content: Mapping[str, Any], k: int = 100) -> Answer:
+    def similar_content(
+        self, content: Mapping[str, Any], k: int = 100, *, at: float | str | datetime | None = None
+    ) -> Answer:
         """Return the items nearest to one that the release need not have, by its row of the catalogue.
 
         Raises as `candidates`, and ServiceError 501 where the release's encoder reads no content.
         """
-        return _read_answer(self._call("POST", "/v1/similar", {"content": dict(content), "k": k}))
+        return _read_answer(self._call("POST", "/v1/similar", {"content": content, "k": k, "at": at}))
 
-    def complementary(self, item_id: str, k: int = 100) -> Answer:
-        """Return the items that go with an item; raises as `similar`."""
-        return _read_answer(
-            self._call("GET", f"/v1/complementary?{urlencode({'item_id': item_id, 'k': k}, quote_via=quote)}")
-        )
+    def complementary(
+        self,
+        item_id: str,
+        k: int = 100,
+        *,
+        event: str | None = None,
+        at: float | str | datetime | None = None,
+    ) -> Answer:
+        """Return the items that go with an item; raises as `similar`, and SearchError for an unknown event."""
+        asked = _query(item_id=item_id, k=k, event=event, at=at)
+        return _read_answer(self._call("GET", f"/v1/complementary{asked}"))
 
     def release(self) -> dict[str, Any]:
         """Return what the service says of the release that serves; raises as `candidates`."""
         return self._call("GET", "/v1/release")
 
     def _call(self, method: str, path: str, message: Any = None) -> dict[str, Any]:
-        body = None if message is None else json.dumps(message, allow_nan=False).encode()
+        body = None if message is None else _body(message)
         deadline = time.monotonic() + self._deadline_s
         attempt = 0
         while True:
@@ -178,6 +185,34 @@ class _Retry(Exception):  # noqa: N818 - a signal, not an error
         super().__init__(str(error))
         self.error = error
         self.after_s = after_s
+
+
+def _body(message: Any) -> bytes:
+    try:
+        return json.dumps(message, allow_nan=False, default=_plain).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SearchError(f"the request cannot be sent: {error}") from error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no value of JSON")
+
+
+def _query(at: float | str | datetime | None, **fields: Any) -> str:
+    """Return the query of a URL: what is not None. Seconds get an exponent, or 20250101 would be read as a date."""
+    try:
+        if isinstance(at, datetime):
+            fields["at"] = at.isoformat()
+        else:
+            fields["at"] = f"{at:.16e}" if isinstance(at, int | float) and not isinstance(at, bool) else at
+        given = {name: value for name, value in fields.items() if value is not None}
+        return f"?{urlencode(given, quote_via=quote)}"
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SearchError(f"the request cannot be sent: {error}") from error
 
 
 def _read_answer(fields: Mapping[str, Any]) -> Answer:
