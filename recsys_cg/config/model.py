@@ -93,6 +93,13 @@ class ModelConfig(Section):
     )
     frequency_rate: float = Field(0.01, gt=0.0, lt=1.0, description="streaming: weight of the newest gap")
     mask_history: bool = Field(True, description="a user's own items are no negatives")
+    repeat_bonus: float | None = Field(
+        None,
+        ge=0.0,
+        le=2.0,
+        description="added to the similarity of items of the history, where those are candidates; "
+        "default: fitted on validation queries if evaluation.filter_seen is false, else 0",
+    )
     loss: Annotated[str, one_of("softmax", "symmetric", "sigmoid", "triplet", "margin")] = "softmax"
     loss_options: dict[str, Any] = Field(default_factory=dict, description="what a loss of your own is called with")
     margin: float = Field(0.2, gt=0.0, le=2.0, description="triplet and margin: cosine by which the positive must lead")

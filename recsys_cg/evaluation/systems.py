@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +13,9 @@ from recsys_cg.evaluation.queries import EXCLUDE, QUERY
 from recsys_cg.evaluation.ragged import Ragged
 from recsys_cg.evaluation.ranking import shuffle_ties
 from recsys_cg.index.base import Retriever
+from recsys_cg.repeats import lift_lists
 
-__all__ = ["System", "TwoTowerSystem"]
+__all__ = ["Repeats", "System", "TwoTowerSystem"]
 
 Encode = Callable[[pa.Table], NDArray[np.float32]]
 
@@ -54,6 +55,20 @@ class System(Protocol):
         """
 
 
+class Repeats(NamedTuple):
+    """What it takes to rank items of the history among new ones.
+
+    Attributes:
+        vectors: float32 [release rows, dim], unit norm.
+        bonus: of the encoder.
+        max_history: events of a history that the encoder reads, the last ones.
+    """
+
+    vectors: NDArray[np.float32]
+    bonus: float
+    max_history: int
+
+
 class TwoTowerSystem:
     """A query encoder and a retriever, measured as they serve: the lists are what the retriever returns.
 
@@ -72,6 +87,8 @@ class TwoTowerSystem:
         items: number of items of the dataset.
         settings: for the report.
         seed: of the order of ties.
+        repeats: where items of a query's history are ranked by `recsys_cg.repeats`, what that takes; None: they are
+            ranked as any other.
     """
 
     def __init__(
@@ -84,6 +101,7 @@ class TwoTowerSystem:
         items: int,
         settings: Mapping[str, Any] | None = None,
         seed: int = 0,
+        repeats: Repeats | None = None,
     ) -> None:
         self.name = name
         self.settings = dict(settings or {})
@@ -91,6 +109,7 @@ class TwoTowerSystem:
         self._retriever = retriever
         self._item_rows = item_rows
         self._seed = seed
+        self._repeats = repeats
         known = np.flatnonzero(item_rows >= 0)
         self._release_rows = np.full(items, -1, dtype=np.int32)
         self._release_rows[item_rows[known]] = known
@@ -103,8 +122,21 @@ class TwoTowerSystem:
         excluded = Ragged.from_column(batch, EXCLUDE)
         excluded = Ragged(self._release_rows[excluded.values], excluded.offsets)
         excluded = excluded.keep(excluded.values >= 0)
-        found = self._search(vectors, k, excluded, batch.column(QUERY).to_numpy(), self._release_mask(allow))
+        mask = self._release_mask(allow)
+        own = None if self._repeats is None else self._own(batch, self._repeats.max_history, excluded, mask)
+        found = self._search(vectors, k, excluded, batch.column(QUERY).to_numpy(), mask, own)
         return np.where(found >= 0, self._item_rows[found], -1).astype(np.int32)
+
+    def _own(self, batch: pa.Table, max_history: int, excluded: Ragged, allow: NDArray[np.bool_] | None) -> Ragged:
+        """Return the eligible release rows of each query's history, distinct and rising."""
+        met = Ragged.from_column(batch, "history").last(max_history)
+        rows = self._release_rows[met.values].astype(np.int64)
+        width = len(self._item_rows) + 1
+        keys = np.unique((met.owners * width + rows)[rows >= 0])
+        keys = np.setdiff1d(keys, excluded.owners * width + excluded.values, assume_unique=True)
+        if allow is not None:
+            keys = keys[allow[keys % width]]
+        return Ragged.from_owners((keys % width).astype(np.int32), keys // width, met.rows)
 
     def _release_mask(self, allow: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
         if allow is None and self._all_known:
@@ -112,21 +144,28 @@ class TwoTowerSystem:
         known = self._item_rows >= 0
         return known if allow is None else known & allow[self._item_rows]
 
-    def _search(
+    def _search(  # noqa: PLR0917 - what one search needs
         self,
         vectors: NDArray[np.float32],
         k: int,
         excluded: Ragged,
         queries: NDArray[np.int64],
         allow: NDArray[np.bool_] | None,
+        own: Ragged | None,
     ) -> NDArray[np.int32]:
         """Search for k, and again for more where the last two scores are equal, so that the tie may go on."""
         result = self._retriever.search(vectors, k, exclude=excluded.split(), allow=allow)
-        lists = shuffle_ties(result.rows, result.scores, queries, self._seed)
+        rows, scores = result.rows, result.scores
+        if own is not None and self._repeats is not None:
+            rows, scores = lift_lists(
+                rows, scores, vectors, own.split(), vectors=self._repeats.vectors, bonus=self._repeats.bonus
+            )
+        lists = shuffle_ties(rows, scores, queries, self._seed)
         if k >= min(self._retriever.size, _TIE_ROWS):
             return lists
-        cut = np.flatnonzero((result.scores[:, max(k - 2, 0)] == result.scores[:, k - 1]) & (result.rows[:, -1] >= 0))
+        cut = np.flatnonzero((scores[:, max(k - 2, 0)] == scores[:, k - 1]) & (rows[:, -1] >= 0))
         if len(cut):
             wider = min(2 * k, self._retriever.size, _TIE_ROWS)
-            lists[cut] = self._search(vectors[cut], wider, excluded.take(cut), queries[cut], allow)[:, :k]
+            mine = None if own is None else own.take(cut)
+            lists[cut] = self._search(vectors[cut], wider, excluded.take(cut), queries[cut], allow, mine)[:, :k]
         return lists

@@ -119,7 +119,9 @@ def write_item_tables(directory: Path, items: pa.Table, features_json: str) -> N
 def write_contract(directory: Path, contract: dict[str, Any]) -> None:
     """Write encoder.json: what a reader of the towers needs to know.
 
-    Its schema is 2 where ``contract`` has context features, which a reader of 1 would leave out without a word.
+    Its schema is 2 where ``contract`` has context features and 3 where it has a ``repeat_bonus``, which a reader of the
+    one before would leave out without a word.
     """
-    text = json.dumps({"schema": 2 if "context" in contract else 1, **contract}, indent=1, ensure_ascii=False)
+    schema = 3 if contract.get("repeat_bonus") else 2 if "context" in contract else 1
+    text = json.dumps({"schema": schema, **contract}, indent=1, ensure_ascii=False)
     (directory / EncoderFiles.CONTRACT).write_text(text + "\n", encoding="utf-8")

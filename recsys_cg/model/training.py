@@ -65,8 +65,8 @@ def train_encoder(
         filter_seen: in the validation recall, items of a query's past are no candidates; as they will be measured.
 
     Returns:
-        ``dim``, ``best_epoch``, ``validation_recall`` (None without validation queries), ``parameters``, ``events``,
-        ``max_history``.
+        ``dim``, ``best_epoch``, ``validation_recall`` (None without validation queries; without the bonus of
+        repeats), ``repeat_bonus``, ``parameters``, ``events``, ``max_history``.
 
     Raises:
         DataError: the dataset holds no item or no training event, its content does not fit its features, or impressions
@@ -97,8 +97,11 @@ def train_encoder(
     with strategy.scope():
         loop = TrainingLoop(network, sequences, probe, catalogue.counts, training=training, seed=seed)
         state = loop.run(checkpoints, fingerprint=_fingerprint(data, model, training, seed, filter_seen))
-    _export(network, data, catalogue, directory, model=model)
+    bonus, by_bonus = _fit_repeats(network, probe, model, filter_seen=filter_seen)
+    _export(network, data, catalogue, directory, model=model, repeat_bonus=bonus)
     facts: dict[str, Any] = {"parameters": network.parameters}
+    if by_bonus:
+        facts["validation_recall_by_repeat_bonus"] = {str(one): round(recall, 6) for one, recall in by_bonus.items()}
     audit = _audit(network, data, sequences, seed)
     if audit is not None:
         pyarrow.csv.write_csv(audit.table, directory / EncoderFiles.MINED_NEGATIVES)
@@ -112,6 +115,7 @@ def train_encoder(
         "dim": model.dim,
         "best_epoch": state.best_epoch,
         "validation_recall": recall,
+        "repeat_bonus": bonus,
         "parameters": network.parameters,
         "events": list(data.events),
         "max_history": data.max_history,
@@ -163,6 +167,20 @@ def _probe(data: Dataset, training: TrainingConfig, seed: int, *, filter_seen: b
     return probe
 
 
+def _fit_repeats(
+    network: TwoTower, probe: RecallProbe, model: ModelConfig, *, filter_seen: bool
+) -> tuple[float, dict[float, float]]:
+    """Return the bonus of items that a user met, and the validation recall at each bonus that was tried, if any."""
+    if model.repeat_bonus is not None:
+        return model.repeat_bonus, {}
+    if filter_seen or not probe.share_met_before:
+        return 0.0, {}
+    by_bonus = probe.recall_by_repeat_bonus(network, *network.encode_items())
+    best = max(by_bonus, key=lambda bonus: by_bonus[bonus])  # of equal ones the smallest
+    say(f"repeat bonus {best:g}: validation recall {by_bonus[0.0]:.4f} without, {by_bonus[best]:.4f} with it")
+    return best, by_bonus
+
+
 def _context_columns(data: Dataset) -> list[str]:
     return [feature.field_name for feature in data.context.features]
 
@@ -173,7 +191,15 @@ def _fingerprint(data: Dataset, model: ModelConfig, training: TrainingConfig, se
     return digest_json({"dataset": data.manifest.digest, **sections, "seed": seed})
 
 
-def _export(network: TwoTower, data: Dataset, catalogue: Catalogue, directory: Path, *, model: ModelConfig) -> None:
+def _export(  # noqa: PLR0913, RUF100 - what is exported
+    network: TwoTower,
+    data: Dataset,
+    catalogue: Catalogue,
+    directory: Path,
+    *,
+    model: ModelConfig,
+    repeat_bonus: float,
+) -> None:
     export_query_tower(network.served_tower(), directory, dim=model.dim, max_history=data.max_history)
     export_item_tower(network.item_tower, catalogue.features, directory)
     write_item_tables(directory, data.items, data.features.to_json())
@@ -188,6 +214,7 @@ def _export(network: TwoTower, data: Dataset, catalogue: Catalogue, directory: P
             "query_encoder": model.query_encoder,
             "temperature": float(network.task.temperature.value().numpy()),
             **({"context": data.context.to_list()} if len(data.context) else {}),
+            **({"repeat_bonus": repeat_bonus} if repeat_bonus else {}),
         },
     )
 

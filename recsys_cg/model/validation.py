@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.histories import QueryArrays, gather_histories, query_arrays
 from recsys_cg.model.two_tower import TwoTower
+from recsys_cg.repeats import REPEAT_BONUSES, lift_lists
 
 __all__ = ["RecallProbe", "encode_queries", "top_rows"]
 
@@ -65,6 +66,7 @@ class RecallProbe:
         self.arrays = query_arrays(kept, max_history, context)
         self.targets = _Lists(kept["targets"])
         self._seen = _Lists(kept["seen"])
+        self._history = _Lists(kept["history"])
         self._filter_seen = filter_seen
         self._k = k
 
@@ -90,6 +92,28 @@ class RecallProbe:
             total += self._recall_of(top.numpy(), part)
         return total / self.size
 
+    def recall_by_repeat_bonus(
+        self, model: TwoTower, vectors: NDArray[np.float32], history_vectors: NDArray[np.float32]
+    ) -> dict[float, float]:
+        """Return mean recall@k at each of `REPEAT_BONUSES`, added to the similarity of items of a query's history.
+
+        For probes of which the past are candidates; arguments as `recall`.
+        """
+        catalogue = tf.constant(vectors)
+        block = max(1, min(_MOST_ROWS, _SCORES // len(vectors)))
+        nothing = self._seen.pairs(slice(0, 0))
+        totals = dict.fromkeys(REPEAT_BONUSES, 0.0)
+        for start in range(0, self.size, block):
+            part = slice(start, min(start + block, self.size))
+            encoded = encode_queries(model, self.arrays, history_vectors, part)
+            rows = top_rows(tf.constant(encoded), catalogue, nothing, k=min(self._k, len(vectors))).numpy()
+            scores = np.einsum("qd,qkd->qk", encoded, vectors[rows])
+            own = [np.unique(one[-self.max_history :]) for one in self._history.lists(part)]
+            for bonus in totals:
+                lifted, _ = lift_lists(rows, scores, encoded, own, vectors=vectors, bonus=bonus)
+                totals[bonus] += self._recall_of(lifted, part)
+        return {bonus: total / self.size for bonus, total in totals.items()}
+
     def _recall_of(self, top: NDArray[np.int32], part: slice) -> float:
         pairs = self.targets.pairs(part)
         found = (top[pairs[:, 0]] == pairs[:, 1:]).any(axis=1)
@@ -110,6 +134,11 @@ class _Lists:
         starts = self._starts[part.start : part.stop + 1]
         number = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
         return np.stack([number, self._values[starts[0] : starts[-1]]], axis=1)
+
+    def lists(self, part: slice) -> list[NDArray[np.int32]]:
+        """Return each list of ``part`` as a view."""
+        starts = self._starts[part.start : part.stop + 1]
+        return np.split(self._values[starts[0] : starts[-1]], starts[1:-1] - starts[0])
 
     def first(self) -> NDArray[np.int32]:
         """Return the first value of each list, int32 [lists]; each list holds at least one."""

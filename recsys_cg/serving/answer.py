@@ -23,8 +23,9 @@ class Candidate(NamedTuple):
     Attributes:
         item_id: the item.
         title: as in the catalogue, or None.
-        score: dot product of unit vectors in [-1, 1]: a similarity, not a probability. None in a fallback list, which
-            is ordered by popularity.
+        score: dot product of unit vectors in [-1, 1], a similarity, not a probability; of an item of the history,
+            where such items are candidates, with the encoder's bonus for it (`recsys_cg.repeats`). None in a fallback
+            list, which is ordered by popularity.
         bucket: popularity bucket: head, torso, tail or cold.
     """
 

@@ -27,7 +27,7 @@ __all__ = ["EncoderContract", "QueryEncoder"]
 _INPUTS = ("history", "gap_s", "event", "length")
 _LARGEST = 32
 _UNSIZED = -1
-_FORMAT, _FORMAT_WITH_CONTEXT = 1, 2
+_FORMAT, _FORMAT_WITH_CONTEXT, _FORMAT_WITH_REPEATS = 1, 2, 3
 _NORM_TOLERANCE = 1e-3
 
 
@@ -41,6 +41,8 @@ class EncoderContract:
         max_history: events of a history that the tower reads, the last ones.
         events: event names; an event's code is its position.
         context: the context features, in the order of the input ``context``; none in encoders of format 1.
+        repeat_bonus: what a lookup adds to the similarity of items of the history, where they are candidates; see
+            `recsys_cg.repeats`. 0 in encoders of formats 1 and 2.
     """
 
     dim: int
@@ -48,6 +50,7 @@ class EncoderContract:
     max_history: int
     events: tuple[str, ...]
     context: ContextSet = field(default_factory=ContextSet)
+    repeat_bonus: float = 0.0
 
     @classmethod
     def read(cls, directory: Path) -> Self:
@@ -67,6 +70,7 @@ class EncoderContract:
                 int(raw["max_history"]),
                 tuple(map(str, raw["events"])),
                 ContextSet.from_list(raw.get("context", ())),
+                float(raw.get("repeat_bonus", 0.0)),
             )
             schema, normalisation = raw["schema"], raw["normalisation"]
         except FileNotFoundError as error:
@@ -74,8 +78,10 @@ class EncoderContract:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ArtifactCorruptError(f"{path} is damaged: {error!r}") from error
         expected = _FORMAT_WITH_CONTEXT if len(contract.context) else _FORMAT
+        if contract.repeat_bonus:
+            expected = _FORMAT_WITH_REPEATS
         least = min(contract.dim, contract.history_dim, contract.max_history, len(contract.events))
-        if schema != expected or least < 1:
+        if schema != expected or least < 1 or not 0.0 <= contract.repeat_bonus <= 2.0:
             raise ArtifactCorruptError(f"{path} has schema {schema!r} and {contract}: schema {expected} was expected")
         if normalisation != "l2":
             raise MetricMismatchError(f"{path} says normalisation {normalisation!r}; vectors here are L2-normalised")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from recsys_cg.artifacts import MANIFEST
 from recsys_cg.errors import SearchError, StoreError
 from recsys_cg.release.store import Store
+from recsys_cg.repeats import lift_repeats
 from recsys_cg.serving.answer import Answer, Candidate, Reason, Request, check_ids, check_k
 from recsys_cg.serving.context import ContextValue, context_inputs
 from recsys_cg.serving.inputs import HistoryEntry, HistoryEvent, history_inputs, parse_time
@@ -219,7 +220,7 @@ class CandidateLookup:
         if event is not None and event not in self.release.events:
             known = ", ".join(filter(None, self.release.events)) or "its log names none"
             raise SearchError(f"release {self.release.name} has no event {event!r}: {known}")
-        return self.candidates(history=[HistoryEvent(item_id, None, event)], k=k, at=at)
+        return self.candidates(history=[HistoryEvent(item_id, None, event)], k=k, at=at, deny_seen=True)
 
     def _nearest(
         self, vector: NDArray[np.float32], k: int, at: float | str | datetime | None, exclude: NDArray[np.int32]
@@ -261,7 +262,9 @@ class CandidateLookup:
         codes = context_inputs(features, [plan.context for plan in plans], at_us)
         return release.encoder.encode(**tensors, context=codes)
 
-    def _search(self, queries: NDArray[np.float32], plans: Sequence[Plan]) -> list[_Found]:
+    def _search(
+        self, queries: NDArray[np.float32], plans: Sequence[Plan]
+    ) -> list[tuple[NDArray[np.int32], NDArray[np.float32]]]:
         """Search plans of one allow-list and one availability; return rows and scores of each."""
         allow, available = plans[0].allow, plans[0].available
         exclude = [plan.exclude for plan in plans]
@@ -279,12 +282,30 @@ class CandidateLookup:
             queries, k, exclude=exclude if any(map(len, exclude)) else None, allow=eligible
         )
         if len(plans) == 1:
-            return [(result.rows[0, : result.found[0]], result.scores[0, : result.found[0]])]
-        counts = [min(int(found), plan.k) for found, plan in zip(result.found, plans, strict=True)]
-        return [
-            (rows[:count], scores[:count])
-            for rows, scores, count in zip(result.rows, result.scores, counts, strict=True)
-        ]
+            lists = [(result.rows[0, : result.found[0]], result.scores[0, : result.found[0]])]
+        else:
+            counts = [min(int(found), plan.k) for found, plan in zip(result.found, plans, strict=True)]
+            lists = [
+                (rows[:count], scores[:count])
+                for rows, scores, count in zip(result.rows, result.scores, counts, strict=True)
+            ]
+        for place, plan in enumerate(plans):
+            if len(plan.repeats):
+                lists[place] = self._lift(plan, queries[place], *lists[place])
+        return lists
+
+    def _lift(
+        self, plan: Plan, query: NDArray[np.float32], rows: NDArray[np.int32], scores: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Rank what the user met by the encoder's bonus for it, among what was found."""
+        own = plan.repeats
+        if plan.available is not None:
+            own = own[plan.available[own]]
+        if plan.allow is not None:
+            own = np.intersect1d(own, plan.allow, assume_unique=True)
+        own = np.setdiff1d(own, plan.exclude, assume_unique=True)
+        bonus = self.release.encoder.contract.repeat_bonus
+        return lift_repeats(rows, scores, query, own, vectors=self.release.vectors, bonus=bonus, k=plan.k)
 
     def _answer(self, plan: Plan, rows: NDArray[np.int32], scores: NDArray[np.float32] | None) -> Answer:
         return self._answers([plan], [(rows, scores)])[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -37,6 +37,7 @@ class Plan:
         available: bool [items] at the time of the request, or None when all items are.
         explain: nearest history items to give for each candidate.
         context: codes of `recsys_cg.serving.context.read_context`.
+        repeats: int32, distinct rising rows of the history that the encoder reads, where they get its bonus.
     """
 
     k: int
@@ -48,6 +49,7 @@ class Plan:
     available: NDArray[np.bool_] | None
     explain: int
     context: tuple[int, ...] = ()
+    repeats: NDArray[np.int32] = field(default_factory=lambda: _NONE)
 
 
 def now_us() -> int:
@@ -109,11 +111,14 @@ def make_plan(
     at_us = now_us() if request.at is None else parse_time(request.at)
     history, seen, reason = _find_history(release, request, at_us, rows, live)
     hidden = [release.ids.rows(check_ids("exclude", request.exclude))] if len(request.exclude) else []
+    usable = history if request.at is None else history.before(at_us)
+    repeats = _NONE
     if release.filters_seen if request.deny_seen is None else request.deny_seen:
         hidden += [seen] if request.history is None else [history.rows, seen]
+    elif release.encoder.contract.repeat_bonus:
+        repeats = _distinct([usable.rows[-release.encoder.contract.max_history :]])
     exclude = _distinct(hidden)
     allow = None if request.allow is None else np.unique(release.ids.rows(check_ids("allow", request.allow)))
-    usable = history if request.at is None else history.before(at_us)
     return Plan(
         k,
         at_us,
@@ -124,6 +129,7 @@ def make_plan(
         release.availability.at(at_us),
         request.explain,
         read_context(release.encoder.contract.context, request.context),
+        repeats,
     )
 
 

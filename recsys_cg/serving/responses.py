@@ -43,7 +43,8 @@ class Because(_Message):
 
 
 class CandidateEntry(_Message):
-    """One candidate. The similarity (a dot product of unit vectors, not a probability) is null in a fallback."""
+    """One candidate. The similarity (a dot product of unit vectors, not a probability; of an item of the history, where
+    such items are candidates, with the encoder's bonus for repeats) is null in a fallback."""
 
     item_id: str
     title: str | None

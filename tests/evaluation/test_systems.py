@@ -6,6 +6,7 @@ import pytest
 
 from recsys_cg.config import EvaluationConfig
 from recsys_cg.evaluation import System, TwoTowerSystem, evaluate
+from recsys_cg.evaluation.systems import Repeats
 from recsys_cg.geometry import l2_normalise
 from recsys_cg.index.exact import ExactRetriever
 from tests.evaluation.tables import as_batch, make_items, make_queries, make_sequences
@@ -114,3 +115,27 @@ def test_no_query_gives_no_list() -> None:
     )
     empty: pa.Table = as_batch(make_queries([]), exclude=[])
     assert system.recommend(empty, 5).shape == (0, 5)
+
+
+def test_repeats_are_ranked_by_the_raised_score_among_eligible_items() -> None:
+    vectors, bonus = unit(30, seed=4), 0.4
+    item_rows = np.random.default_rng(5).permutation(31)[:30].astype(np.int32)
+    system = TwoTowerSystem(
+        "two_tower",
+        lambda batch: vectors[: batch.num_rows],
+        ExactRetriever(vectors),
+        item_rows=item_rows,
+        items=31,
+        repeats=Repeats(vectors, bonus, 4),
+    )
+    histories = [[9, 3, 7, 11, 30], [], list(range(31))]
+    exclude = [[7], [1, 2], [0]]
+    batch = as_batch(make_queries([{"targets": [0], "history": one} for one in histories]), exclude=exclude)
+    allowed = np.ones(31, dtype=bool)
+    allowed[[5, 11]] = False
+    found = system.recommend(batch, 6, allowed)
+    for place in range(3):
+        score = {int(item_rows[row]): float(vectors[place] @ vectors[row]) for row in range(30)}
+        raised = {item: value + bonus * (item in histories[place][-4:]) for item, value in score.items()}
+        eligible = [item for item in raised if allowed[item] and item not in exclude[place]]
+        assert found[place].tolist() == sorted(eligible, key=lambda item: -raised[item])[:6]

@@ -74,7 +74,7 @@ class Trained:
 
 
 def train(dataset: Path, home: Path, *, model: dict[str, Any] | None = None, training: dict[str, Any] | None = None,
-          seed: int = SEED) -> Trained:  # fmt: skip
+          seed: int = SEED, filter_seen: bool = True) -> Trained:  # fmt: skip
     from recsys_cg.model.training import train_encoder
 
     directory = home / "encoder"
@@ -86,6 +86,7 @@ def train(dataset: Path, home: Path, *, model: dict[str, Any] | None = None, tra
         training=TrainingConfig(**{**TRAINING, **(training or {})}),
         seed=seed,
         checkpoints=home / "checkpoints",
+        filter_seen=filter_seen,
     )
     return Trained(dataset, directory, info)
 

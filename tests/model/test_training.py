@@ -245,3 +245,29 @@ def test_a_directory_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
             seed=1,
             checkpoints=tmp_path / "checkpoints",
         )
+
+
+def test_where_people_come_back_to_items_a_bonus_for_them_is_fitted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    favourites = rng.choice(80, (60, 4))
+    rows = [
+        (f"user-{user}", f"item-{rng.choice(favourites[user])}", (user + 3600 * step) * 1_000_000)
+        for user in range(60)
+        for step in range(25)
+    ]
+    events = pd.DataFrame(rows, columns=["user", "item", "time_us"]).assign(code=np.int8(0), weight=np.float32(1.0))
+    data = write_dataset(tmp_path / "dataset", events, make_catalogue(), max_history=12)
+    short = {"epochs": 1, "validation_k": 5}
+    kept = train(data, tmp_path / "kept", training=short, filter_seen=False)
+    record = json.loads((kept.directory / EncoderFiles.TRAINING).read_text())
+    recalls = {float(bonus): recall for bonus, recall in record["validation_recall_by_repeat_bonus"].items()}
+    contract = json.loads((kept.directory / EncoderFiles.CONTRACT).read_text())
+    best = kept.info["repeat_bonus"]
+    assert (contract["schema"], contract["repeat_bonus"]) == (3, best)
+    assert best > 0.0
+    assert recalls[best] == max(recalls.values())
+    assert recalls[2.0] > 0.95  # four favourites fit in a list of five
+    assert recalls[0.0] == pytest.approx(kept.info["validation_recall"], abs=1e-6)
+    hidden = train(data, tmp_path / "hidden", training=short)
+    assert hidden.info["repeat_bonus"] == 0.0
+    assert json.loads((hidden.directory / EncoderFiles.CONTRACT).read_text())["schema"] == 1

@@ -103,3 +103,17 @@ def test_recall_does_not_depend_on_the_block(monkeypatch: pytest.MonkeyPatch, ro
     monkeypatch.setattr(validation, "_MOST_ROWS", rows)
     records = [([0], [1], [0]), ([4], [1, 2], [4]), ([2], [3], [2, 1]), ([3], [0], [3]), ([1], [0, 2], [1])]
     assert recall(records, k=2) == pytest.approx((1 + 0.5 + 1 + 0 + 1) / 5)
+
+
+def test_recall_by_repeat_bonus_counts_what_the_raised_lists_hold() -> None:
+    # From item 0 on the similarities are 1, .995, .980, .955, .921. Item 4 was met, so a bonus above .08 puts it
+    # before all that is new; the target of the second query is new, and loses its place to item 3 at .045 and more.
+    # What was met before the three events that the encoder reads (item 2 of the first query) is not raised.
+    records = [([2, 4, 4, 0], [4], [2, 4, 0]), ([3, 0], [1], [3, 0])]
+    probe = RecallProbe(queries(records), max_history=3, k=2, most=100, seed=0, filter_seen=False)
+    by_bonus = probe.recall_by_repeat_bonus(Mirror(), VECTORS, VECTORS)  # type: ignore[arg-type]
+    assert by_bonus[0.0] == 0.5
+    assert by_bonus[0.05] == 0.0
+    assert by_bonus[0.1] == 0.5
+    assert by_bonus[2.0] == 0.5
+    assert list(by_bonus) == sorted(by_bonus)

@@ -135,11 +135,22 @@ def test_the_contract_is_read(folder: Path):
     assert EncoderContract.read(folder) == EncoderContract(4, 4, 4, ("buy", "view"))
 
 
+def test_the_bonus_of_repeats_is_read(folder: Path):
+    path = folder / "encoder.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 3, "repeat_bonus": 0.5}))
+    assert EncoderContract.read(folder).repeat_bonus == 0.5
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
         ({"normalisation": "none"}, MetricMismatchError),
         ({"schema": 2}, ArtifactCorruptError),
+        ({"schema": 3}, ArtifactCorruptError),
+        ({"repeat_bonus": 0.5}, ArtifactCorruptError),
+        ({"schema": 3, "repeat_bonus": 2.5}, ArtifactCorruptError),
+        ({"schema": 3, "repeat_bonus": -0.5}, ArtifactCorruptError),
+        ({"schema": 3, "repeat_bonus": float("nan")}, ArtifactCorruptError),
         ({"dim": "x"}, ArtifactCorruptError),
         ({"dim": None}, ArtifactCorruptError),
         ({"max_history": 0}, ArtifactCorruptError),
