@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from recsys_cg.errors import ConfigError, EnvironmentMismatchError, SearchError, ServiceError
 from recsys_cg.serving.answer import Answer
-from recsys_cg.serving.rpc.messages import pb, read_answer, write_request
+from recsys_cg.serving.rpc.messages import (
+    pb,
+    read_answer,
+    write_content_request,
+    write_item_request,
+    write_request,
+    write_requests,
+)
 
 try:
     import grpc
@@ -25,6 +33,7 @@ _STATUSES = {
     grpc.StatusCode.NOT_FOUND: 404,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 413,
     grpc.StatusCode.INTERNAL: 500,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
     grpc.StatusCode.UNAVAILABLE: 503,
 }
 """What HTTP would have said, so that callers of either client read one status."""
@@ -70,6 +79,8 @@ class RpcClient:
                 ("Candidates", pb.CandidatesAnswer),
                 ("CandidatesBatch", pb.BatchAnswer),
                 ("Similar", pb.CandidatesAnswer),
+                ("SimilarContent", pb.CandidatesAnswer),
+                ("Complementary", pb.CandidatesAnswer),
                 ("Release", pb.ReleaseAnswer),
             )
         }
@@ -95,12 +106,33 @@ class RpcClient:
 
     def candidates_batch(self, requests: Sequence[Mapping[str, Any]]) -> list[Answer]:
         """Return answers to many requests, all from one release; raises as `candidates`."""
-        message = pb.BatchRequest(requests=[write_request(one) for one in requests])
-        return [read_answer(one) for one in self._call("CandidatesBatch", message).answers]
+        return [read_answer(one) for one in self._call("CandidatesBatch", write_requests(requests)).answers]
 
-    def similar(self, item_id: str, k: int = 100) -> Answer:
-        """Return the items nearest to an item; raises as `candidates`, and ServiceError for an unknown item."""
-        return read_answer(self._call("Similar", pb.SimilarRequest(item_id=item_id, k=k)))
+    def similar(self, item_id: str, k: int = 100, *, at: float | str | datetime | None = None) -> Answer:
+        """Return the items nearest to an item; raises as `candidates`, and ServiceError 404 for an unknown item."""
+        message = write_item_request(pb.SimilarRequest, item_id=item_id, k=k, at=at)
+        return read_answer(self._call("Similar", message))
+
+    def similar_content(
+        self, content: Mapping[str, Any], k: int = 100, *, at: float | str | datetime | None = None
+    ) -> Answer:
+        """Return the items nearest to one that the release need not have, by its row of the catalogue.
+
+        Raises as `candidates`, and ServiceError 501 where the release's encoder reads no content.
+        """
+        return read_answer(self._call("SimilarContent", write_content_request(content, k=k, at=at)))
+
+    def complementary(
+        self,
+        item_id: str,
+        k: int = 100,
+        *,
+        event: str | None = None,
+        at: float | str | datetime | None = None,
+    ) -> Answer:
+        """Return the items that go with an item; raises as `similar`, and SearchError for an unknown event."""
+        message = write_item_request(pb.ComplementaryRequest, item_id=item_id, k=k, event=event, at=at)
+        return read_answer(self._call("Complementary", message))
 
     def release(self) -> dict[str, Any]:
         """Return what the service says of the release that serves; raises as `candidates`."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from recsys_cg.config import ServingConfig
 from recsys_cg.errors import EnvironmentMismatchError, SearchError
 from recsys_cg.serving.answer import Answer, Candidate, Reason, Request
 from recsys_cg.serving.inputs import HistoryEntry, HistoryEvent, parse_time
+from recsys_cg.serving.rpc.values import read_context, write_content, write_context
 
 try:
     from recsys_cg.serving.rpc import lookup_pb2 as pb
@@ -20,12 +22,18 @@ except ImportError as error:  # pragma: no cover - a property of the installatio
 __all__ = [
     "pb",
     "read_answer",
+    "read_at",
+    "read_event",
+    "read_item_id",
     "read_k",
     "read_request",
     "read_requests",
     "to_seconds",
     "write_batch",
+    "write_content_request",
+    "write_item_request",
     "write_request",
+    "write_requests",
     "write_single",
 ]
 
@@ -59,8 +67,9 @@ def read_request(message: Any, config: ServingConfig) -> Request:
         exclude=[_check_id("exclude", one) for one in message.exclude],
         allow=[_check_id("allow", one) for one in message.allow.ids] if message.HasField("allow") else None,
         deny_seen=message.deny_seen if message.HasField("deny_seen") else None,
-        at=message.at if message.HasField("at") else None,
+        at=read_at(message),
         explain=message.explain,
+        context=read_context(message.context),
     )
 
 
@@ -72,10 +81,24 @@ def read_k(message: Any, config: ServingConfig) -> int:
     return k
 
 
+def read_at(message: Any) -> float | None:
+    """Return the time that a message is asked for, seconds since 1970, or None for now."""
+    return message.at if message.HasField("at") else None
+
+
+def read_item_id(message: Any) -> str:
+    """Return the item that a message asks about; raises as `read_requests`."""
+    return _check_id("item_id", message.item_id)
+
+
 def _read_event(item: Any) -> HistoryEntry:
     time_us = parse_time(item.time) if item.HasField("time") else None
-    event = _check_id("event", item.event) if item.HasField("event") else None
-    return HistoryEvent(_check_id("item", item.item), time_us, event)
+    return HistoryEvent(_check_id("item", item.item), time_us, read_event(item))
+
+
+def read_event(message: Any) -> str | None:
+    """Return the event that a message names, or None; raises as `read_requests`."""
+    return _check_id("event", message.event) if message.HasField("event") else None
 
 
 def _check_id(name: str, value: str) -> str:
@@ -134,11 +157,11 @@ def write_request(request: Mapping[str, Any]) -> Any:
     Raises:
         SearchError: an unknown argument, or a value of another type.
     """
-    given = {name: value for name, value in request.items() if value is not None}
-    try:
-        history = given.pop("history", None)
-        allow, at = given.pop("allow", None), given.pop("at", None)
-        message = pb.CandidatesRequest(**given)
+    with _sending():
+        given = {name: value for name, value in request.items() if value is not None}
+        history, allow = given.pop("history", None), given.pop("allow", None)
+        context = given.pop("context", None)
+        message = _write(pb.CandidatesRequest, given)
         if history is not None:
             message.history.SetInParent()
             for entry in history:
@@ -146,11 +169,46 @@ def write_request(request: Mapping[str, Any]) -> Any:
         if allow is not None:
             message.allow.SetInParent()
             message.allow.ids.extend(allow)
-        if at is not None:
-            message.at = to_seconds(at)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise SearchError(f"the request cannot be sent: {error}") from error
+        if context is not None:
+            write_context(message.context, context)
     return message
+
+
+def write_requests(requests: Sequence[Mapping[str, Any]]) -> Any:
+    """Return the ``BatchRequest`` of many; raises as `write_request`."""
+    with _sending():
+        return pb.BatchRequest(requests=[write_request(one) for one in requests])
+
+
+def write_item_request(kind: Any, **fields: Any) -> Any:
+    """Return a message of ``kind`` that asks what goes with an item; raises as `write_request`."""
+    with _sending():
+        return _write(kind, fields)
+
+
+def write_content_request(content: Mapping[str, object], **fields: Any) -> Any:
+    """Return the ``SimilarContentRequest`` of a row of the catalogue; raises as `write_request`."""
+    with _sending():
+        message = _write(pb.SimilarContentRequest, fields)
+        write_content(message.content, content)
+    return message
+
+
+@contextmanager
+def _sending() -> Iterator[None]:
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise SearchError(f"the request cannot be sent: {error}") from error
+
+
+def _write(kind: Any, fields: Mapping[str, Any]) -> Any:
+    """Return a message of ``kind``; ``at`` may be a time of any form, and True and False are no numbers."""
+    for name in ("k", "explain"):
+        if isinstance(fields.get(name), bool):
+            raise TypeError(f"{name} = {fields[name]} is no number")
+    at = fields.get("at")
+    return kind(**{**fields, "at": None if at is None else to_seconds(at)})
 
 
 def _write_event(message: Any, entry: HistoryEntry) -> None:
@@ -172,7 +230,7 @@ def _write_event(message: Any, entry: HistoryEntry) -> None:
 
 def to_seconds(value: object) -> float:
     """Return a moment (seconds, RFC 3339 text or datetime) as seconds since 1970; raises SearchError."""
-    if isinstance(value, str | datetime):
+    if isinstance(value, str | datetime | bool):
         return parse_time(value) / 1e6
     return value  # type: ignore[return-value]  # checked by the message
 

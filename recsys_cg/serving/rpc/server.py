@@ -7,17 +7,37 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from recsys_cg.config import ServingConfig
-from recsys_cg.errors import ConfigError, EnvironmentMismatchError, MetricMismatchError, RecsysError, SearchError
+from recsys_cg.errors import (
+    ArtifactMissingError,
+    ConfigError,
+    EnvironmentMismatchError,
+    MetricMismatchError,
+    RecsysError,
+    SearchError,
+)
+from recsys_cg.serving.answer import Answer
 from recsys_cg.serving.batching import Batcher, DeadlineError, NotReadyError, OverloadedError
 from recsys_cg.serving.gatehouse import OVERLOADED
 from recsys_cg.serving.known import NoSuchItemError, require_item
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.metrics import Metrics
-from recsys_cg.serving.rpc.messages import pb, read_k, read_request, read_requests, write_batch, write_single
+from recsys_cg.serving.problems import NoContentTowerError
+from recsys_cg.serving.rpc.messages import (
+    pb,
+    read_at,
+    read_event,
+    read_item_id,
+    read_k,
+    read_request,
+    read_requests,
+    write_batch,
+    write_single,
+)
+from recsys_cg.serving.rpc.values import read_content
 
 try:
     import grpc
@@ -37,6 +57,7 @@ _CANNOT = "the release cannot answer; the log has the request id"
 _logger = logging.getLogger(__name__)
 
 _Answering = Callable[[bytes, Any], Awaitable[bytes]]
+_Writing = Callable[[Sequence[Answer]], bytes]
 
 
 class RpcFace:
@@ -81,6 +102,8 @@ class RpcFace:
             "Candidates": self._candidates,
             "CandidatesBatch": self._candidates_batch,
             "Similar": self._similar,
+            "SimilarContent": self._similar_content,
+            "Complementary": self._complementary,
             "Release": self._release,
         }
         handlers = {name: grpc.unary_unary_rpc_method_handler(self._guard(name, one)) for name, one in methods.items()}
@@ -152,14 +175,38 @@ class RpcFace:
         return await self._batcher.ask(requests, write_batch(started), within_s=context.time_remaining())
 
     async def _similar(self, raw: bytes, context: Any) -> bytes:
-        started = time.perf_counter()
+        write = write_single(time.perf_counter())
         message = pb.SimilarRequest.FromString(raw)
-        k, at = read_k(message, self._config), message.at if message.HasField("at") else None
+        item_id, k, at = read_item_id(message), read_k(message, self._config), read_at(message)
+        return await self._find(lambda lookup: lookup.similar(require_item(lookup, item_id), k, at=at), write, context)
 
-        def answer(lookup: CandidateLookup) -> bytes:
-            return write_single(started)([lookup.similar(require_item(lookup, message.item_id), k, at=at)])
+    async def _similar_content(self, raw: bytes, context: Any) -> bytes:
+        write = write_single(time.perf_counter())
+        message = pb.SimilarContentRequest.FromString(raw)
+        content, k, at = read_content(message.content), read_k(message, self._config), read_at(message)
 
-        return await self._batcher.call(answer, within_s=context.time_remaining())
+        def find(lookup: CandidateLookup) -> Answer:
+            try:
+                return lookup.similar_content(content, k, at=at)
+            except ArtifactMissingError as error:
+                raise NoContentTowerError(f"the encoder of release {lookup.release.name} reads no content") from error
+
+        return await self._find(find, write, context)
+
+    async def _complementary(self, raw: bytes, context: Any) -> bytes:
+        write = write_single(time.perf_counter())
+        message = pb.ComplementaryRequest.FromString(raw)
+        item_id, event = read_item_id(message), read_event(message)
+        k, at = read_k(message, self._config), read_at(message)
+
+        def find(lookup: CandidateLookup) -> Answer:
+            return lookup.complementary(require_item(lookup, item_id), k, event=event, at=at)
+
+        return await self._find(find, write, context)
+
+    async def _find(self, find: Callable[[CandidateLookup], Answer], write: _Writing, context: Any) -> bytes:
+        """Answer with what ``find`` finds, in turn with everything else."""
+        return await self._batcher.call(lambda lookup: write([find(lookup)]), within_s=context.time_remaining())
 
     async def _release(self, raw: bytes, _context: Any) -> bytes:
         pb.ReleaseRequest.FromString(raw)
@@ -190,6 +237,7 @@ _REASONS: dict[type[Exception], str] = {
 _STATUSES: tuple[tuple[type[Exception], Any, str | None], ...] = (
     (PermissionError, grpc.StatusCode.UNAUTHENTICATED, None),
     (NoSuchItemError, grpc.StatusCode.NOT_FOUND, None),
+    (NoContentTowerError, grpc.StatusCode.UNIMPLEMENTED, None),
     (DecodeError, grpc.StatusCode.INVALID_ARGUMENT, "the bytes are no such message"),
     (OverloadedError, grpc.StatusCode.UNAVAILABLE, OVERLOADED),
     (NotReadyError, grpc.StatusCode.UNAVAILABLE, "no release is loaded yet; try again"),

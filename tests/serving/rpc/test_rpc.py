@@ -20,19 +20,8 @@ from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.rpc import messages
 from recsys_cg.serving.rpc.client import RpcClient
 from recsys_cg.serving.rpc.messages import pb
-from tests.serving.server import Server
+from tests.serving.rpc.server import TOKEN, RpcServer, raw_call
 from tests.serving.world import World, point_at, publish_release
-
-TOKEN = "correct horse battery staple"
-CALL = "/recsys_cg.lookup.v1.Lookup/"
-
-
-class RpcServer(Server):
-    """The service with its gRPC port."""
-
-    def __init__(self, store: Path, **what: Any) -> None:
-        super().__init__(store, grpc_port=0, **what)
-        self.target = f"127.0.0.1:{next(line for line in self.log if 'grpc_port' in line)['grpc_port']}"
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +37,6 @@ def server(tower: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rp
 def client(server: RpcServer) -> Iterator[RpcClient]:
     with RpcClient(f"grpc://{server.target}", token=TOKEN, deadline_s=20) as one:
         yield one
-
-
-def raw_call(
-    server: RpcServer, method: str, body: bytes, **metadata: str
-) -> tuple[grpc.StatusCode, str, bytes, dict[str, Any]]:
-    """Return status, details, answer and the metadata that came back, of bytes sent as they are."""
-    given = [("authorization", f"Bearer {TOKEN}"), *((key.replace("_", "-"), value) for key, value in metadata.items())]
-    with grpc.insecure_channel(server.target) as channel:
-        try:
-            answer, call = channel.unary_unary(CALL + method).with_call(body, timeout=20, metadata=given)
-        except grpc.RpcError as error:
-            return error.code(), error.details(), b"", dict(error.trailing_metadata())
-        return call.code(), call.details(), answer, dict(call.initial_metadata())
 
 
 REQUESTS: list[dict[str, Any]] = [
