@@ -92,7 +92,9 @@ class ModelConfig(Section):
         "counts", description="shares of in_batch and cross_batch: from the dataset, or estimated while training"
     )
     frequency_rate: float = Field(0.01, gt=0.0, lt=1.0, description="streaming: weight of the newest gap")
-    mask_history: bool = Field(True, description="a user's own items are no negatives")
+    mask_history: bool = Field(
+        True, description="a user's own items are no negatives; false finds more of the tail and less of the head"
+    )
     repeat_bonus: float | None = Field(
         None,
         ge=0.0,

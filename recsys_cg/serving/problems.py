@@ -13,10 +13,10 @@ from starlette.exceptions import HTTPException
 from recsys_cg.errors import MetricMismatchError, RecsysError, SearchError
 from recsys_cg.serving.batching import DeadlineError, NotReadyError, OverloadedError
 from recsys_cg.serving.gatehouse import OVERLOADED, error_body
-from recsys_cg.serving.known import NoSuchItemError
+from recsys_cg.serving.known import NoContentTowerError, NoSuchItemError
 from recsys_cg.serving.metrics import Metrics
 
-__all__ = ["NoContentTowerError", "add_handlers"]
+__all__ = ["add_handlers"]
 
 _logger = logging.getLogger(__name__)
 _RETRY_AFTER = {"Retry-After": "1"}
@@ -27,10 +27,6 @@ _BUSY: Mapping[type[Exception], tuple[str, str]] = {
     NotReadyError: ("not_ready", "no release is loaded yet; try again"),
 }
 _FAULTS_SHOWN = 5
-
-
-class NoContentTowerError(Exception):
-    """The release cannot embed an item by its content."""
 
 
 def add_handlers(app: FastAPI, metrics: Metrics) -> None:

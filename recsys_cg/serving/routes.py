@@ -13,14 +13,12 @@ from fastapi import Request, Response
 from pydantic_core import to_json
 
 from recsys_cg.config import ServingConfig
-from recsys_cg.errors import ArtifactMissingError
 from recsys_cg.serving.batching import Batcher, NotReadyError
 from recsys_cg.serving.follower import Follower
-from recsys_cg.serving.known import require_item
+from recsys_cg.serving.known import find_by_content, require_item
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.metrics import CONTENT_TYPE_LATEST, Metrics
 from recsys_cg.serving.page import page_headers, page_html
-from recsys_cg.serving.problems import NoContentTowerError
 from recsys_cg.serving.requests import RequestModels, to_request
 from recsys_cg.serving.responses import render_batch, render_single
 
@@ -68,11 +66,7 @@ class Endpoints:
         message: Any = self.models.content.model_validate_json(await request.body())
 
         def answer(lookup: CandidateLookup) -> bytes:
-            try:
-                found = lookup.similar_content(message.content, message.k, at=message.at)
-            except ArtifactMissingError as error:
-                raise NoContentTowerError(f"the encoder of release {lookup.release.name} reads no content") from error
-            return render_single(started)([found])
+            return render_single(started)([find_by_content(lookup, message.content, message.k, at=message.at)])
 
         return _json(await self.batcher.call(answer))
 

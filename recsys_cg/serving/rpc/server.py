@@ -12,7 +12,6 @@ from typing import Any
 
 from recsys_cg.config import ServingConfig
 from recsys_cg.errors import (
-    ArtifactMissingError,
     ConfigError,
     EnvironmentMismatchError,
     MetricMismatchError,
@@ -22,10 +21,9 @@ from recsys_cg.errors import (
 from recsys_cg.serving.answer import Answer
 from recsys_cg.serving.batching import Batcher, DeadlineError, NotReadyError, OverloadedError
 from recsys_cg.serving.gatehouse import OVERLOADED
-from recsys_cg.serving.known import NoSuchItemError, require_item
+from recsys_cg.serving.known import NoContentTowerError, NoSuchItemError, find_by_content, require_item
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.metrics import Metrics
-from recsys_cg.serving.problems import NoContentTowerError
 from recsys_cg.serving.rpc.messages import (
     pb,
     read_at,
@@ -185,13 +183,7 @@ class RpcFace:
         message = pb.SimilarContentRequest.FromString(raw)
         content, k, at = read_content(message.content), read_k(message, self._config), read_at(message)
 
-        def find(lookup: CandidateLookup) -> Answer:
-            try:
-                return lookup.similar_content(content, k, at=at)
-            except ArtifactMissingError as error:
-                raise NoContentTowerError(f"the encoder of release {lookup.release.name} reads no content") from error
-
-        return await self._find(find, write, context)
+        return await self._find(lambda lookup: find_by_content(lookup, content, k, at=at), write, context)
 
     async def _complementary(self, raw: bytes, context: Any) -> bytes:
         write = write_single(time.perf_counter())
