@@ -11,12 +11,12 @@ the user met longer ago gets none: on Online Retail a bonus for everything ever 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["REPEAT_BONUSES", "lift_lists", "lift_repeats"]
+__all__ = ["REPEAT_BONUSES", "Repeats", "lift_lists", "lift_repeats"]
 
 REPEAT_BONUSES: Final = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 2.0)
 """Bonuses that are tried; 2, the width of the range of a cosine, ranks all that the user met before all else."""
@@ -80,3 +80,21 @@ def lift_lists(
         )
         lifted[place, : len(one)], raised[place, : len(two)] = one, two
     return lifted, raised
+
+
+class Repeats(NamedTuple):
+    """What it takes to rank items of the history among new ones.
+
+    Attributes:
+        vectors: float32 [items, dim], unit norm.
+        bonus: of the encoder.
+        max_history: events of a history that the encoder reads, the last ones.
+    """
+
+    vectors: Scores
+    bonus: float
+    max_history: int
+
+    def lift(self, rows: Rows, scores: Scores, queries: Scores, own: Sequence[Rows]) -> tuple[Rows, Scores]:
+        """Return `lift_lists` of a batch of results."""
+        return lift_lists(rows, scores, queries, own, vectors=self.vectors, bonus=self.bonus)

@@ -93,7 +93,7 @@ class ModelConfig(Section):
     )
     frequency_rate: float = Field(0.01, gt=0.0, lt=1.0, description="streaming: weight of the newest gap")
     mask_history: bool = Field(
-        True, description="a user's own items are no negatives; false finds more of the tail and less of the head"
+        True, description="a user's own items are no negatives; false may find more of the tail and less of the head"
     )
     repeat_bonus: float | None = Field(
         None,

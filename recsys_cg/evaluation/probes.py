@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from recsys_cg.evaluation.ragged import Ragged
 from recsys_cg.geometry import mean_pairwise_similarity
 from recsys_cg.index.base import Retriever
+from recsys_cg.repeats import Repeats
 from recsys_cg.schema import queries_schema
 
 __all__ = ["Answers", "answer", "freeze_probes", "probes_schema", "run_probes", "thaw_probes"]
@@ -39,7 +40,7 @@ class Answers:
     """What one release answers to a set of queries.
 
     Attributes:
-        item_ids: one array of item_ids a query, best first, without the items of its history.
+        item_ids: one array of item_ids a query, best first, as a lookup answers.
         nearest_distance: [queries] ``1 - similarity`` of the best item, NaN for an empty list.
         query_norms: [queries] norms of the query vectors.
         mean_similarity: mean dot product of two different queries' vectors; None for fewer than two.
@@ -111,6 +112,7 @@ def run_probes(
     *,
     events: Sequence[str],
     k: int,
+    repeats: Repeats | None = None,
 ) -> Answers:
     """Ask one release the frozen probes.
 
@@ -122,11 +124,10 @@ def run_probes(
         exact: exact search over the same rows.
         events: names of the event codes that ``encode`` knows.
         k: list length.
+        repeats: as of `answer`.
     """
-    queries = thaw_probes(probes, items, events)
-    return answer(
-        queries, items, encode(queries), retriever, exact, k=k, targets=probes.column("target_ids").to_pylist()
-    )
+    queries, targets = thaw_probes(probes, items, events), probes.column("target_ids").to_pylist()
+    return answer(queries, items, encode(queries), retriever, exact, k=k, targets=targets, repeats=repeats)
 
 
 def answer(
@@ -138,28 +139,37 @@ def answer(
     *,
     k: int,
     targets: Sequence[Sequence[str]] | None = None,
+    repeats: Repeats | None = None,
 ) -> Answers:
     """Search for queries whose vectors are known, through the index and exactly.
 
     Args:
-        queries: queries schema; what stands in ``seen`` is not answered.
+        queries: queries schema; what stands in ``seen`` is not answered, unless ``repeats`` is given.
         items: ``item_id`` of each row of the retriever.
         vectors: float32 [queries, dim], unit norm.
         retriever: of the release.
         exact: exact search over the same rows.
         k: list length.
         targets: item_ids that each query looks for; None where nobody knows.
+        repeats: where what was met is answered too, how it is ranked. The distance of the nearest item is without the
+            bonus.
     """
     lists, best, hits = [], np.full(len(vectors), -np.inf), np.full(len(vectors), np.nan)
     ids = items.column("item_id").combine_chunks()
     wanted = min(k, max(retriever.size, 1))
-    for part, excluded in _batches(queries):
+    for part in _batches(queries):
+        excluded = None if repeats is not None else _lists(queries, "seen", part)
         found = retriever.search(vectors[part], wanted, exclude=excluded)
         truth = exact.search(vectors[part], wanted, exclude=excluded)
-        lists += [ids.take(pa.array(row[row >= 0])) for row in found.rows]
         if found.scores.shape[1]:
             best[part] = found.scores[:, 0]
-        for place, (rows, expected) in enumerate(zip(found.rows, truth.rows, strict=True), start=part.start):
+        answered, expected_rows = found.rows, truth.rows
+        if repeats is not None:
+            own = [np.unique(rows[-repeats.max_history :]) for rows in _lists(queries, "history", part)]
+            answered, _ = repeats.lift(found.rows, found.scores, vectors[part], own)
+            expected_rows, _ = repeats.lift(truth.rows, truth.scores, vectors[part], own)
+        lists += [ids.take(pa.array(row[row >= 0])) for row in answered]
+        for place, (rows, expected) in enumerate(zip(answered, expected_rows, strict=True), start=part.start):
             if (expected >= 0).any():
                 hits[place] = np.isin(expected[expected >= 0], rows).mean()
     return Answers(
@@ -172,17 +182,14 @@ def answer(
     )
 
 
-def _batches(queries: pa.Table) -> Iterator[tuple[slice, list[NDArray[np.int32]]]]:
-    seen = Ragged.from_column(queries, "seen")
+def _batches(queries: pa.Table) -> Iterator[slice]:
     for start in range(0, queries.num_rows, _BATCH):
-        stop = min(start + _BATCH, queries.num_rows)
-        yield (
-            slice(start, stop),
-            [
-                seen.values[seen.offsets[query] : seen.offsets[query + 1]].astype(np.int32)
-                for query in range(start, stop)
-            ],
-        )
+        yield slice(start, min(start + _BATCH, queries.num_rows))
+
+
+def _lists(queries: pa.Table, column: str, part: slice) -> list[NDArray[np.int32]]:
+    lists = Ragged.from_column(queries, column).slice(part.start, part.stop)
+    return [rows.astype(np.int32) for rows in lists.split()]
 
 
 def _recall(lists: Sequence[pa.Array], targets: Sequence[Sequence[str]] | None) -> Floats:

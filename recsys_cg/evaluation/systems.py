@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,9 @@ from recsys_cg.evaluation.queries import EXCLUDE, QUERY
 from recsys_cg.evaluation.ragged import Ragged
 from recsys_cg.evaluation.ranking import shuffle_ties
 from recsys_cg.index.base import Retriever
-from recsys_cg.repeats import lift_lists
+from recsys_cg.repeats import Repeats
 
-__all__ = ["Repeats", "System", "TwoTowerSystem"]
+__all__ = ["System", "TwoTowerSystem"]
 
 Encode = Callable[[pa.Table], NDArray[np.float32]]
 
@@ -55,22 +55,8 @@ class System(Protocol):
         """
 
 
-class Repeats(NamedTuple):
-    """What it takes to rank items of the history among new ones.
-
-    Attributes:
-        vectors: float32 [release rows, dim], unit norm.
-        bonus: of the encoder.
-        max_history: events of a history that the encoder reads, the last ones.
-    """
-
-    vectors: NDArray[np.float32]
-    bonus: float
-    max_history: int
-
-
 class TwoTowerSystem:
-    """A query encoder and a retriever, measured as they serve: the lists are what the retriever returns.
+    """A query encoder and a retriever, measured as they serve: the lists are what a lookup returns.
 
     Equal scores within a list are put in a seeded order, and where a list ends in a tie the search is widened until
     the tie is whole (20,000 rows at most), so that the order of the rows lends no popularity to a model whose scores
@@ -129,10 +115,11 @@ class TwoTowerSystem:
 
     def _own(self, batch: pa.Table, max_history: int, excluded: Ragged, allow: NDArray[np.bool_] | None) -> Ragged:
         """Return the eligible release rows of each query's history, distinct and rising."""
-        met = Ragged.from_column(batch, "history").last(max_history)
-        rows = self._release_rows[met.values].astype(np.int64)
+        met = Ragged.from_column(batch, "history")
+        rows = self._release_rows[met.values]
+        met = Ragged(rows, met.offsets).keep(rows >= 0).last(max_history)  # as a lookup: first what is not known leaves
         width = len(self._item_rows) + 1
-        keys = np.unique((met.owners * width + rows)[rows >= 0])
+        keys = np.unique(met.owners * width + met.values)
         keys = np.setdiff1d(keys, excluded.owners * width + excluded.values, assume_unique=True)
         if allow is not None:
             keys = keys[allow[keys % width]]
@@ -157,9 +144,7 @@ class TwoTowerSystem:
         result = self._retriever.search(vectors, k, exclude=excluded.split(), allow=allow)
         rows, scores = result.rows, result.scores
         if own is not None and self._repeats is not None:
-            rows, scores = lift_lists(
-                rows, scores, vectors, own.split(), vectors=self._repeats.vectors, bonus=self._repeats.bonus
-            )
+            rows, scores = self._repeats.lift(rows, scores, vectors, own.split())
         lists = shuffle_ties(rows, scores, queries, self._seed)
         if k >= min(self._retriever.size, _TIE_ROWS):
             return lists

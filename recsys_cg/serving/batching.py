@@ -17,7 +17,7 @@ from recsys_cg.serving.lookup import CandidateLookup
 __all__ = ["Batcher", "DeadlineError", "NotReadyError", "OverloadedError"]
 
 
-_SHORT_LIST = 200
+_SHORT_LIST, _SHORT_REQUEST = 200, 500
 _ROUNDS = 10
 
 
@@ -45,8 +45,8 @@ class _Job:
 
     @property
     def is_short(self) -> bool:
-        """Whether the work is sure to end within a millisecond or so a request."""
-        return self.call is None and all(one.allow is None and one.k <= _SHORT_LIST for one in self.requests)
+        """Whether a tree is searched for a short list and little is read: a millisecond or so a request."""
+        return self.call is None and all(map(_is_short, self.requests))
 
 
 class Batcher:
@@ -56,9 +56,9 @@ class Batcher:
     each, the event loop goes round a few times, so that what has arrived is read, and new connections are accepted, at
     any load. All parts of one answer come from one release, the one that serves when the batch starts.
 
-    Short work is done on the event loop itself when ``on_loop``: handed to a thread, it and the loop would wait for
-    each other's turn at the interpreter, which takes longer than the lookup. Lookups with an allow-list or a long
-    list, which may be scored exactly, large batches and everything else go to the one thread.
+    Short work is done on the event loop itself where ``is_quick`` says so of the lookup: handed to a thread, it and the
+    loop would wait for each other's turn at the interpreter, which takes longer than the lookup. Lookups with an
+    allow-list, a long list, history or exclusion, large batches and everything else go to the one thread.
 
     Args:
         lookup: returns the lookup that serves now, or None.
@@ -66,7 +66,8 @@ class Batcher:
         waiting: requests that may wait; a larger job is taken only when none waits.
         deadline_s: how long a request may wait.
         observe: told the answers of each batch, where they are made.
-        on_loop: do short work on the event loop; not for lookups that wait for others, as those with live histories.
+        is_quick: whether short work of that lookup may be done on the event loop: it waits for nothing, and scores
+            no large catalogue exactly. None: no.
     """
 
     def __init__(
@@ -77,12 +78,12 @@ class Batcher:
         waiting: int,
         deadline_s: float,
         observe: Callable[[Sequence[Answer]], None],
-        on_loop: bool = False,
+        is_quick: Callable[[CandidateLookup], bool] | None = None,
     ) -> None:
         self._lookup = lookup
         self._most, self._most_waiting, self._deadline_s = most, waiting, deadline_s
         self._observe = observe
-        self._on_loop = on_loop
+        self._is_quick = is_quick
         self._jobs: deque[_Job] = deque()
         self._waiting = 0
         self._wake = asyncio.Event()
@@ -145,11 +146,7 @@ class Batcher:
                 self._wake.clear()
                 await _let_others_in()
                 while jobs := self._gather():
-                    if (
-                        self._on_loop
-                        and sum(job.weight for job in jobs) <= self._most
-                        and all(job.is_short for job in jobs)
-                    ):
+                    if self._fits_the_loop(jobs):
                         self._work(jobs)
                     else:
                         await loop.run_in_executor(self._thread, self._work, jobs)
@@ -158,6 +155,12 @@ class Batcher:
                     await _let_others_in()
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _fits_the_loop(self, jobs: Sequence[_Job]) -> bool:
+        lookup = self._lookup()
+        if self._is_quick is None or lookup is None or sum(job.weight for job in jobs) > self._most:
+            return False
+        return all(job.is_short for job in jobs) and self._is_quick(lookup)
 
     def _gather(self) -> list[_Job]:
         jobs: list[_Job] = []
@@ -202,12 +205,17 @@ class Batcher:
                 if job.render is not None:
                     job.result = job.render(answers[start : start + len(job.requests)])
                 start += len(job.requests)
+            self._observe(answers)
         except Exception as error:  # noqa: BLE001, RUF100 - handed to those who asked
             for job in jobs:
                 job.result = error
             return False
-        self._observe(answers)
         return True
+
+
+def _is_short(request: Request) -> bool:
+    length = len(request.exclude) + (0 if request.history is None else len(request.history))
+    return request.allow is None and not request.explain and request.k <= _SHORT_LIST and length <= _SHORT_REQUEST
 
 
 async def _let_others_in() -> None:

@@ -78,7 +78,11 @@ class Client:
 
     def candidates_batch(self, requests: Sequence[Mapping[str, Any]]) -> list[Answer]:
         """Return answers to many requests, all from one release; raises as `candidates`."""
-        answer = self._call("POST", "/v1/candidates:batch", {"requests": list(requests)})
+        try:
+            given = list(requests)
+        except TypeError as error:
+            raise SearchError(f"the requests cannot be sent: {error}") from error
+        answer = self._call("POST", "/v1/candidates:batch", {"requests": given})
         return [_read_answer(one) for one in answer["answers"]]
 
     def similar(self, item_id: str, k: int = 100, *, at: float | str | datetime | None = None) -> Answer:

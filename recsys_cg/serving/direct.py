@@ -49,6 +49,8 @@ class DirectPaths:
     async def _explain(self, request: Request, error: Exception) -> Response:
         """Answer with the handler of the nearest class of ``error``; raise it again when there is none."""
         for kind in type(error).__mro__:
+            if kind is Exception:
+                break  # what nobody expected is the gatehouse's to answer and to log
             handler = self._owner.exception_handlers.get(kind)
             if handler is not None:
                 answer: Response = await handler(request, error)  # type: ignore[misc]  # ours are coroutines

@@ -81,7 +81,9 @@ class EncoderContract:
         if contract.repeat_bonus:
             expected = _FORMAT_WITH_REPEATS
         least = min(contract.dim, contract.history_dim, contract.max_history, len(contract.events))
-        if schema != expected or least < 1 or not 0.0 <= contract.repeat_bonus <= 2.0:
+        if not 0.0 <= contract.repeat_bonus <= 2.0:
+            raise ArtifactCorruptError(f"{path} has repeat_bonus {contract.repeat_bonus}, expected 0 to 2")
+        if schema != expected or least < 1:
             raise ArtifactCorruptError(f"{path} has schema {schema!r} and {contract}: schema {expected} was expected")
         if normalisation != "l2":
             raise MetricMismatchError(f"{path} says normalisation {normalisation!r}; vectors here are L2-normalised")

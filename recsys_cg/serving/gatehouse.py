@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recsys_cg.config import ServingConfig
 from recsys_cg.serving.metrics import Metrics
 
-__all__ = ["OVERLOADED", "Gatehouse", "error_body"]
+__all__ = ["FAILED", "OVERLOADED", "Gatehouse", "error_body"]
 
 OVERLOADED = "as many lookups wait as may; try again"
 
@@ -28,6 +28,7 @@ _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
     b"retry-after: 1\r\nx-request-id: %b\r\n\r\n%b"
 )
+FAILED = "the service failed; its log has the request id"
 _OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
 
 
@@ -100,7 +101,7 @@ class Gatehouse:
         except Exception:
             _logger.exception("a request failed", extra={"request_id": request_id, "path": scope["path"]})
             if not status:
-                await _send_error(answer, 500, "internal", "the service failed; its log has the request id", request_id)
+                await _send_error(answer, 500, "internal", FAILED, request_id)
         finally:
             self._count(scope, status, time.perf_counter() - started, request_id)
 
@@ -111,7 +112,7 @@ class Gatehouse:
         """
         started = time.perf_counter()
         path, headers = scope["path"], dict(scope["headers"])
-        if not self._is_full(path) or not self._may_enter(path, headers):
+        if not self._is_full(path) or not self._may_enter(path, headers) or not self._fits(headers):
             return None
         self._metrics.refused.labels("overloaded").inc()
         request_id = _request_id(headers)
@@ -124,11 +125,14 @@ class Gatehouse:
             return True
         return hmac.compare_digest(headers.get(b"authorization", b""), self._expected)
 
+    def _fits(self, headers: dict[bytes, bytes]) -> bool:
+        length = headers.get(b"content-length", b"0")
+        return length.isdigit() and int(length[:20]) <= self._most_bytes
+
     def _refusal(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
         if not self._may_enter(path, headers):
             return 401, "unauthorized", "send the header Authorization: Bearer <token>"
-        length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length[:20]) > self._most_bytes:
+        if not self._fits(headers):
             return 413, "too_large", f"a request body may have {self._most_bytes} bytes"
         if self._is_full(path):
             self._metrics.refused.labels("overloaded").inc()

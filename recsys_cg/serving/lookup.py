@@ -291,21 +291,11 @@ class CandidateLookup:
             ]
         for place, plan in enumerate(plans):
             if len(plan.repeats):
-                lists[place] = self._lift(plan, queries[place], *lists[place])
+                rows, scores = lists[place]
+                own, vectors = _eligible_repeats(plan), self.release.vectors
+                bonus = self.release.encoder.contract.repeat_bonus
+                lists[place] = lift_repeats(rows, scores, queries[place], own, vectors=vectors, bonus=bonus, k=plan.k)
         return lists
-
-    def _lift(
-        self, plan: Plan, query: NDArray[np.float32], rows: NDArray[np.int32], scores: NDArray[np.float32]
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Rank what the user met by the encoder's bonus for it, among what was found."""
-        own = plan.repeats
-        if plan.available is not None:
-            own = own[plan.available[own]]
-        if plan.allow is not None:
-            own = np.intersect1d(own, plan.allow, assume_unique=True)
-        own = np.setdiff1d(own, plan.exclude, assume_unique=True)
-        bonus = self.release.encoder.contract.repeat_bonus
-        return lift_repeats(rows, scores, query, own, vectors=self.release.vectors, bonus=bonus, k=plan.k)
 
     def _answer(self, plan: Plan, rows: NDArray[np.int32], scores: NDArray[np.float32] | None) -> Answer:
         return self._answers([plan], [(rows, scores)])[0]
@@ -359,3 +349,13 @@ def _group(plans: Sequence[Plan]) -> list[list[int]]:
         alone = -1 if plan.allow is None else place
         groups.setdefault((alone, id(plan.available)), []).append(place)
     return list(groups.values())
+
+
+def _eligible_repeats(plan: Plan) -> NDArray[np.int32]:
+    """Return the rows of ``plan.repeats`` that may be answered."""
+    own = plan.repeats
+    if plan.available is not None:
+        own = own[plan.available[own]]
+    if plan.allow is not None:
+        own = np.intersect1d(own, plan.allow, assume_unique=True)
+    return np.setdiff1d(own, plan.exclude, assume_unique=True)

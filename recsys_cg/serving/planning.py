@@ -115,8 +115,8 @@ def make_plan(
     repeats = _NONE
     if release.filters_seen if request.deny_seen is None else request.deny_seen:
         hidden += [seen] if request.history is None else [history.rows, seen]
-    elif release.encoder.contract.repeat_bonus:
-        repeats = _distinct([usable.rows[-release.encoder.contract.max_history :]])
+    elif release.repeats is not None:
+        repeats = _distinct([usable.rows[-release.repeats.max_history :]])
     exclude = _distinct(hidden)
     allow = None if request.allow is None else np.unique(release.ids.rows(check_ids("allow", request.allow)))
     return Plan(

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from recsys_cg.errors import MetricMismatchError, RecsysError, SearchError
 from recsys_cg.serving.batching import DeadlineError, NotReadyError, OverloadedError
-from recsys_cg.serving.gatehouse import OVERLOADED, error_body
+from recsys_cg.serving.gatehouse import FAILED, OVERLOADED, error_body
 from recsys_cg.serving.known import NoContentTowerError, NoSuchItemError
 from recsys_cg.serving.metrics import Metrics
 
@@ -44,6 +44,7 @@ def add_handlers(app: FastAPI, metrics: Metrics) -> None:
     app.add_exception_handler(NoContentTowerError, _unable)
     app.add_exception_handler(RecsysError, _failed)
     app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Exception, _broken)
 
 
 def _answer(
@@ -79,6 +80,11 @@ async def _failed(request: Request, error: Exception) -> Response:
         return _answer(request, 422, "invalid", str(error).encode("utf-8", "replace").decode())
     _logger.error("lookup failed: %s", error, extra={"request_id": request.scope["state"]["request_id"]})
     return _answer(request, 500, "lookup_failed", "the release cannot answer; the log has the request id")
+
+
+async def _broken(request: Request, _: Exception) -> Response:
+    """Answer what nobody expected; Starlette raises it again, for the gatehouse to log."""
+    return _answer(request, 500, "internal", FAILED)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -16,7 +16,7 @@ except ImportError as error:  # pragma: no cover - a property of the installatio
 
 __all__ = ["PunctualProtocol"]
 
-_ANSWERED = SimpleNamespace(response_complete=True)
+_ANSWERED = SimpleNamespace(response_complete=True, message_event=asyncio.Event())
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -30,7 +30,8 @@ class PunctualProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is n
     refused, and a task and an ASGI cycle for each would leave the less for those that are answered.
 
     Attributes:
-        head_s: seconds from the connection, or from the first byte of a further request, to the end of its head.
+        head_s: seconds from the connection, or from the first byte of a further request, to the end of its head; and
+            from a refusal to the end of the body.
         refuse: given the ASGI scope, returns the whole response to a request that is refused at once, or None.
     """
 
@@ -54,18 +55,29 @@ class PunctualProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is n
         self._stop_waiting()
         response = self._refuse()
         if response is None:
+            self._unset_keepalive_if_required()
             super().on_headers_complete()
             return
         self.cycle = _ANSWERED  # the body, which is still to come, is dropped
         self.transport.write(response)
-        self.on_response_complete()
+        self._wait()
+
+    def on_message_complete(self) -> None:
+        """End a request: after a refusal the next one may come."""
+        if self.cycle is _ANSWERED:
+            self._stop_waiting()
+            self.on_response_complete()
+            return
+        super().on_message_complete()
 
     def _refuse(self) -> bytes | None:
-        """Return the response of `refuse` to a plain request: none under way before it, the connection to be kept."""
+        """Return the response of `refuse` to a plain POST: none under way before it, its answers read, to be kept."""
+        parser = self.parser
         is_first = self.cycle is None or self.cycle.response_complete
-        if not is_first or self.expect_100_continue or not self.parser.should_keep_alive():
+        is_plain = parser.get_method() == b"POST" and parser.get_http_version() == "1.1" and parser.should_keep_alive()
+        if not is_first or not is_plain or self.expect_100_continue or self.flow.write_paused:
             return None
-        return type(self).refuse({**self.scope, "method": self.parser.get_method().decode(), "path": self.url.decode()})
+        return type(self).refuse({**self.scope, "method": "POST", "path": self.url.decode()})
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting: nobody is there."""
@@ -83,5 +95,6 @@ class PunctualProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is n
     def _give_up(self) -> None:
         self._waiting = None
         if not self.transport.is_closing():
-            self.transport.write(_TOO_SLOW)
+            if self.cycle is not _ANSWERED:
+                self.transport.write(_TOO_SLOW)
             self.transport.close()

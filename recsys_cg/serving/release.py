@@ -18,6 +18,7 @@ from recsys_cg.errors import ArtifactCorruptError, MetricMismatchError
 from recsys_cg.index.base import Retriever
 from recsys_cg.index.load import open_index
 from recsys_cg.release.contents import ReleaseContents, open_release
+from recsys_cg.repeats import Repeats
 from recsys_cg.schema import BUCKETS, EncoderFiles, ReleaseFiles
 from recsys_cg.serving.content import ContentEncoder
 from recsys_cg.serving.eligibility import Availability
@@ -131,6 +132,12 @@ class Release:
     def filters_seen(self) -> bool:
         """Whether what a user met is left out where a request does not say; as the release was measured."""
         return self.manifest.info.get("filter_seen") is not False
+
+    @cached_property
+    def repeats(self) -> Repeats | None:
+        """How items of the history are ranked where they are candidates; None: as any other."""
+        contract = self.encoder.contract
+        return Repeats(self.vectors, contract.repeat_bonus, contract.max_history) if contract.repeat_bonus else None
 
     @cached_property
     def content(self) -> ContentEncoder:

@@ -22,6 +22,7 @@ from recsys_cg.index.exact import ExactRetriever
 from recsys_cg.release.backend import MOVES
 from recsys_cg.release.reading import primary_k
 from recsys_cg.release.store import Store
+from recsys_cg.repeats import Repeats
 from recsys_cg.schema import ReleaseFiles
 from recsys_cg.serving.queries import encode_queries
 from recsys_cg.serving.release import Release
@@ -54,6 +55,7 @@ def ask_probes(release: Release, probes: pa.Table, k: int) -> Answers:
         ExactRetriever(release.vectors),
         events=release.encoder.contract.events,
         k=k,
+        repeats=_repeats(release),
     )
 
 
@@ -100,7 +102,15 @@ def look_at_drift(store_path: str, *, against: str | None = None, requests: Path
 
 def _ask(release: Release, queries: pa.Table, k: int) -> Answers:
     vectors = encode_queries(release.encoder, release.history_vectors, queries)
-    return answer(queries, _items(release), vectors, release.retriever, ExactRetriever(release.vectors), k=k)
+    exact, repeats = ExactRetriever(release.vectors), _repeats(release)
+    return answer(queries, _items(release), vectors, release.retriever, exact, k=k, repeats=repeats)
+
+
+def _repeats(release: Release) -> Repeats | None:
+    """Return how a release ranks what a user met; None where it answers none of it."""
+    if release.filters_seen:
+        return None
+    return release.repeats or Repeats(release.vectors, 0.0, release.encoder.contract.max_history)
 
 
 def _items(release: Release) -> pa.Table:

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from recsys_cg.release.store import Store
+from recsys_cg.repeats import lift_repeats
 from recsys_cg.schema import EncoderFiles, ReleaseFiles, ReportFiles
 
 if TYPE_CHECKING:
+    from recsys_cg.serving.release import Release
     from recsys_cg.workflow.under_test import ReleaseUnderTest
 
 __all__ = ["Extras", "choose_examples", "read_extras", "summarise", "summary_of", "write_report"]
@@ -25,6 +28,7 @@ _TRAINING = "training.json"
 _MINED = "mined_negatives.json"
 _SHOWN = 12
 _MINED_SHOWN = 12
+Rows = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,8 @@ def choose_examples(under_test: ReleaseUnderTest, queries: pa.Table, *, count: i
     """Draw users with a history and set their lists beside what they chose next, with titles.
 
     Args:
-        under_test: the release, asked as it serves: without what the user met, and what was available then.
+        under_test: the release, asked as it serves: what was available then, without what the user met, or, where that
+            is answered too, with its bonus.
         queries: of the dataset; one query a user is drawn.
         count: users.
         seed: of the draw.
@@ -116,13 +121,12 @@ def choose_examples(under_test: ReleaseUnderTest, queries: pa.Table, *, count: i
     chosen = queries.take(pa.array(np.sort(with_history[order[np.sort(first)[:count]]])))
     if not len(chosen):
         return []
-    seen = [under_test.release_rows[np.array(rows, dtype=np.int64)] for rows in chosen["seen"].to_pylist()]
-    release, asked = under_test.release, chosen["time_us"].to_pylist()
+    met = zip(under_test.rows_of(chosen["seen"]), under_test.rows_of(chosen["history"]), strict=True)
     found = [
-        release.retriever.search(
-            vector[None, :], _SHOWN, exclude=[rows[rows >= 0].astype(np.int32)], allow=release.availability.at(time_us)
+        _ask(under_test.release, vector, seen, history, time_us)
+        for vector, (seen, history), time_us in zip(
+            under_test.encode(chosen), met, chosen["time_us"].to_pylist(), strict=True
         )
-        for vector, rows, time_us in zip(under_test.encode(chosen), seen, asked, strict=True)
     ]
     return [
         {
@@ -131,12 +135,29 @@ def choose_examples(under_test: ReleaseUnderTest, queries: pa.Table, *, count: i
             "targets": [_listed(under_test.items, row) for row in query["targets"]],
             "retrieved": [
                 _listed(under_test.items, int(under_test.item_rows[row])) | {"score": round(float(score), 4)}
-                for row, score in zip(one.rows[0], one.scores[0], strict=True)
-                if row >= 0 and under_test.item_rows[row] >= 0
+                for row, score in zip(*one, strict=True)
+                if under_test.item_rows[row] >= 0
             ],
         }
         for query, one in zip(chosen.to_pylist(), found, strict=True)
     ]
+
+
+def _ask(
+    release: Release, vector: NDArray[np.float32], seen: Rows, history: Rows, time_us: int
+) -> tuple[Rows, NDArray[np.float32]]:
+    """Return rows and scores of the first items that a lookup answers."""
+    available = release.availability.at(time_us)
+    exclude = [seen] if release.filters_seen else None
+    found = release.retriever.search(vector[None, :], _SHOWN, exclude=exclude, allow=available)
+    rows, scores = found.rows[0, : found.found[0]], found.scores[0, : found.found[0]]
+    if release.filters_seen or release.repeats is None:
+        return rows, scores
+    own = np.unique(history[-release.repeats.max_history :])
+    if available is not None:
+        own = own[available[own]]
+    repeats = release.repeats
+    return lift_repeats(rows, scores, vector, own, vectors=repeats.vectors, bonus=repeats.bonus, k=_SHOWN)
 
 
 def _listed(items: pa.Table, row: int) -> dict[str, Any]:

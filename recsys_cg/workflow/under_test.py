@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from recsys_cg.data.context import ContextSet
 from recsys_cg.evaluation import TwoTowerSystem
-from recsys_cg.evaluation.systems import Repeats
 from recsys_cg.schema import ReleaseFiles
 from recsys_cg.serving.queries import encode_queries
 from recsys_cg.serving.release import Release
@@ -66,7 +65,6 @@ class ReleaseUnderTest:
         """Return the release as a system to be measured: what a lookup would answer, fallback included."""
         index = self.release.retriever
         context = self.release.encoder.contract.context.names
-        bonus, most = self.release.encoder.contract.repeat_bonus, self.release.encoder.contract.max_history
         encoded = TwoTowerSystem(
             name,
             self.encode,
@@ -78,10 +76,10 @@ class ReleaseUnderTest:
                 "index": index.kind,
                 "without_history": "the most popular items, as a lookup answers",
                 **({"context": list(context)} if context else {}),
-                **({"repeat_bonus": bonus} if bonus else {}),
+                **({"repeat_bonus": self.release.repeats.bonus} if self.release.repeats else {}),
             },
             seed=seed,
-            repeats=Repeats(self.release.vectors, bonus, most) if bonus else None,
+            repeats=self.release.repeats,
         )
         return ServedSystem(encoded, self)
 

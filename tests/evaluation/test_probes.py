@@ -7,6 +7,7 @@ import pytest
 from recsys_cg.evaluation.probes import answer, freeze_probes, probes_schema, run_probes, thaw_probes
 from recsys_cg.geometry import l2_normalise
 from recsys_cg.index.exact import ExactRetriever
+from recsys_cg.repeats import Repeats
 from tests.evaluation.tables import make_items, make_queries
 
 EVENTS = ("click", "purchase")
@@ -89,6 +90,24 @@ def test_a_release_answers_the_probes_without_what_they_met_and_is_measured_agai
     assert (sound.index_recall.tolist(), blind.index_recall.tolist()) == ([1.0, 1.0], [0.5, 0.5])
     assert sound.recall.tolist() == [0.0, 1.0]  # the first probe's target stands in its own history: not answered
     assert blind.recall.tolist() == [0.0, 0.0]
+
+
+def test_where_what_was_met_is_answered_the_probes_are_ranked_with_its_bonus() -> None:
+    probes = freeze_probes(QUERIES, ITEMS, EVENTS, count=10, seed=0)  # histories 2, 0 and 3; targets 0 and 1
+    vectors = line([0, 10, 60, 80])
+
+    def ask(bonus: float):
+        exact, repeats = ExactRetriever(vectors), Repeats(vectors, bonus, 2)
+        return run_probes(
+            probes, ITEMS, lambda queries: line([0, 0]), exact, exact, events=EVENTS, k=2, repeats=repeats
+        )
+
+    plain, lifted = ask(0.0), ask(2.0)
+    assert [ids.to_pylist() for ids in plain.item_ids] == [["item_0", "item_1"], ["item_0", "item_1"]]
+    assert [ids.to_pylist() for ids in lifted.item_ids] == [["item_0", "item_2"], ["item_3", "item_0"]]
+    assert (plain.recall.tolist(), lifted.recall.tolist()) == ([1.0, 1.0], [1.0, 0.0])
+    assert lifted.index_recall.tolist() == [1.0, 1.0]
+    np.testing.assert_allclose(lifted.nearest_distance, [0.0, 0.0], atol=1e-6)  # of similarities without the bonus
 
 
 def test_probes_of_an_empty_release_and_no_probes_give_no_made_up_figure() -> None:

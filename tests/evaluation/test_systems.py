@@ -6,9 +6,9 @@ import pytest
 
 from recsys_cg.config import EvaluationConfig
 from recsys_cg.evaluation import System, TwoTowerSystem, evaluate
-from recsys_cg.evaluation.systems import Repeats
 from recsys_cg.geometry import l2_normalise
 from recsys_cg.index.exact import ExactRetriever
+from recsys_cg.repeats import Repeats
 from tests.evaluation.tables import as_batch, make_items, make_queries, make_sequences
 
 DIM = 8
@@ -128,7 +128,8 @@ def test_repeats_are_ranked_by_the_raised_score_among_eligible_items() -> None:
         items=31,
         repeats=Repeats(vectors, bonus, 4),
     )
-    histories = [[9, 3, 7, 11, 30], [], list(range(31))]
+    lacked = int(np.setdiff1d(np.arange(31), item_rows)[0])  # leaves the history before its last four items are taken
+    histories = [[9, 3, 7, 11, 30, lacked], [], list(range(31))]
     exclude = [[7], [1, 2], [0]]
     batch = as_batch(make_queries([{"targets": [0], "history": one} for one in histories]), exclude=exclude)
     allowed = np.ones(31, dtype=bool)
@@ -136,6 +137,7 @@ def test_repeats_are_ranked_by_the_raised_score_among_eligible_items() -> None:
     found = system.recommend(batch, 6, allowed)
     for place in range(3):
         score = {int(item_rows[row]): float(vectors[place] @ vectors[row]) for row in range(30)}
-        raised = {item: value + bonus * (item in histories[place][-4:]) for item, value in score.items()}
+        known = [item for item in histories[place] if item != lacked]
+        raised = {item: value + bonus * (item in known[-4:]) for item, value in score.items()}
         eligible = [item for item in raised if allowed[item] and item not in exclude[place]]
         assert found[place].tolist() == sorted(eligible, key=lambda item: -raised[item])[:6]

@@ -56,7 +56,7 @@ def play(
             waiting=waiting,
             deadline_s=deadline_s,
             observe=lambda answers: seen.append(len(answers)),
-            on_loop=on_loop,
+            is_quick=(lambda one: one is lookup) if on_loop else None,
         )
         task = asyncio.create_task(batcher.run())
         try:
@@ -207,15 +207,24 @@ def test_the_loop_is_free_while_a_batch_is_answered():
 def test_short_work_is_done_on_the_loop_and_long_work_in_the_thread():
     async def scene(batcher: Batcher, lookup: FakeLookup) -> list[bytes]:
         short = await asyncio.gather(*asks(batcher, 1, 2))
-        for long in ([Request(k=201)], [Request(allow=["a"])], [Request(k=3)] * 5):
+        await batcher.ask([Request(k=200)] * 4, render)
+        history = [f"{place}" for place in range(501)]
+        for long in (
+            [Request(k=201)],
+            [Request(allow=["a"])],
+            [Request(k=3)] * 5,
+            [Request(history=history)],
+            [Request(exclude=history)],
+            [Request(explain=1)],
+        ):
             await batcher.ask(long, render)
         called = await batcher.call(lambda _: str(threading.current_thread() is threading.main_thread()).encode())
         return [*short, called]
 
     played = play(scene, on_loop=True)
     assert played.result == [b"1", b"2", b"False"]
-    assert played.lookup.threads == [True, False, False, False]
-    assert played.lookup.batches == [2, 1, 1, 5]
+    assert played.lookup.threads == [True, True] + [False] * 6
+    assert played.lookup.batches == [2, 4, 1, 1, 5, 1, 1, 1]
 
 
 def test_work_on_the_loop_lets_others_in_between_batches():

@@ -72,10 +72,20 @@ def test_what_the_encoder_reads_of_a_stored_history_is_raised(lookup: CandidateL
     assert raised == {"c", "ä/🎬", "ab", "a"}
 
 
-def test_what_happened_after_the_request_is_not_met_yet(lookup: CandidateLookup) -> None:
+def test_what_happened_after_the_request_is_not_met_yet(lookup: CandidateLookup, plain: CandidateLookup) -> None:
     history = [{"item": "a", "time": 100.0}, {"item": "b", "time": 300.0}]
     early, late = (scores(lookup.candidates(history=history, k=50, at=at)) for at in (200.0, 400.0))
-    assert late["b"] > early.get("b", -1.0) + 0.5 * BONUS
+    before = scores(plain.candidates(history=history, k=50, at=200.0))
+    assert early["b"] == pytest.approx(before["b"], abs=1e-6)
+    assert early["a"] == pytest.approx(before["a"] + BONUS, abs=1e-6)
+    assert late["b"] > early["b"] + 0.5 * BONUS
+
+
+def test_of_a_long_history_what_the_encoder_reads_is_raised(lookup: CandidateLookup, plain: CandidateLookup) -> None:
+    history = ["a", "b", "c", "nothing known", "ä/🎬", "ab"]
+    before, after = (scores(one.candidates(history=history, k=50)) for one in (plain, lookup))
+    raised = {item for item in before if after[item] > before[item] + 0.5 * BONUS}
+    assert raised == {"b", "c", "ä/🎬", "ab"}
 
 
 def test_a_batch_answers_each_as_alone(lookup: CandidateLookup) -> None:
