@@ -42,7 +42,7 @@ test-slow: setup ## the tests that take minutes
 	$(PYTEST) -m "slow and not flink and not prism and not airflow and not notebook" --timeout 1800
 
 notebooks: setup ## execute every notebook; the results, plots included, go to .cache/notebooks
-	$(PYTEST) -m notebook --durations 0 --timeout 600 tests/notebooks
+	$(PYTEST) -m notebook --durations 0 --timeout 1200 tests/notebooks
 
 flink-test: setup ## both Beam jobs on a real Flink, through Beam's job server (Java 17 and Maven)
 	PYTHON=$(BIN)/python tests/engines/fetch_flink.sh $(FLINK_JOB_SERVER)
