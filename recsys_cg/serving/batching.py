@@ -144,7 +144,7 @@ class Batcher:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                await _let_others_in()
+                await _let_others_in(1)
                 while jobs := self._gather():
                     if self._fits_the_loop(jobs):
                         self._work(jobs)
@@ -152,7 +152,7 @@ class Batcher:
                         await loop.run_in_executor(self._thread, self._work, jobs)
                     for job in jobs:
                         _settle(job)
-                    await _let_others_in()
+                    await _let_others_in(_ROUNDS if self._jobs else 1)
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -218,9 +218,9 @@ def _is_short(request: Request) -> bool:
     return request.allow is None and not request.explain and request.k <= _SHORT_LIST and length <= _SHORT_REQUEST
 
 
-async def _let_others_in() -> None:
+async def _let_others_in(rounds: int) -> None:
     """Let the event loop read what arrived and accept connections; libuv accepts one in each round."""
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         await asyncio.sleep(0)
 
 
