@@ -15,7 +15,9 @@ from recsys_cg.model.logits import EXCLUDED, Exclusions
 __all__ = ["masked_logsumexp"]
 
 
-def masked_logsumexp(queries: Any, candidates: Any, offset: Any, exclusions: Exclusions, *, chunk: int) -> Any:
+def masked_logsumexp(
+    queries: Any, candidates: Any, offset: Any, exclusions: Exclusions, *, chunk: int, most: int | None = None
+) -> Any:
     """Return ``log sum over c of exp(queries . candidates_c + offset_c)`` over the candidates not excluded.
 
     Differentiable once in queries, candidates and offset. Peak memory grows with queries * chunk.
@@ -26,11 +28,12 @@ def masked_logsumexp(queries: Any, candidates: Any, offset: Any, exclusions: Exc
         offset: float32 [candidates], `EXCLUDED` where a candidate is not there.
         exclusions: who may not meet whom.
         chunk: candidates at a time, >= 1.
+        most: candidates at most, where their number is not statically known.
 
     Returns:
         float32 [queries]; about -1e9 where every candidate is excluded.
     """
-    total = candidates.shape[0]
+    total = most if candidates.shape[0] is None else candidates.shape[0]
     if total is not None and total <= chunk:
         return _whole(queries, candidates, offset, exclusions)
     missing = -tf.shape(candidates)[0] % chunk

@@ -9,11 +9,14 @@ negative is left.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from recsys_cg.model.frameworks import tf
 
-__all__ = ["margin_loss", "sigmoid_loss", "softmax_loss", "triplet_loss"]
+__all__ = ["SUMMED", "margin_loss", "sigmoid_loss", "softmax_loss", "triplet_loss"]
+
+SUMMED: Final = ("softmax", "symmetric")
+"""Losses that know the shared candidates by ``sum_c exp(s_c)`` alone, so that copies may be counted in its terms."""
 
 
 def softmax_loss(positive: Any, negatives: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,43 +10,17 @@ import numpy as np
 from recsys_cg.config import ModelConfig
 from recsys_cg.errors import ConfigError
 from recsys_cg.extensions import call_extension, is_extension, load_extension
+from recsys_cg.model.candidates import Candidates
 from recsys_cg.model.chunked import masked_logsumexp
 from recsys_cg.model.chunked_sums import HINGE, PRESENCE, SOFTPLUS, masked_max, masked_sum
 from recsys_cg.model.distribution import sum_over_replicas
 from recsys_cg.model.frameworks import keras, tf, tfrs
 from recsys_cg.model.logits import EXCLUDED, Exclusions, candidate_offset, positive_offset
 from recsys_cg.model.losses import margin_loss, sigmoid_loss, softmax_loss, triplet_loss
-from recsys_cg.model.own_candidates import OwnCandidates
 from recsys_cg.model.projection import ProjectionHead
 from recsys_cg.model.temperature import Temperature
 
-__all__ = ["Candidates", "CorrectedRetrieval"]
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """A step's candidate set.
-
-    Attributes:
-        vectors: float32 [candidates, dim], unit norm.
-        valid: bool [candidates].
-        log_expected: float32 [candidates], log of each candidate's expected count under the whole mixture.
-        log_expected_positive: float32 [queries], the same of each query's positive.
-        exclusions: who may not meet whom.
-        own: candidates that each query has for itself, none of which its exclusions leave among the shared ones.
-    """
-
-    vectors: Any
-    valid: Any
-    log_expected: Any
-    log_expected_positive: Any
-    exclusions: Exclusions
-    own: OwnCandidates | None = None
-
-    def projected(self, head: ProjectionHead) -> Candidates:
-        """Return the same with the vectors behind ``head``."""
-        own = None if self.own is None else replace(self.own, vectors=head(self.own.vectors))
-        return replace(self, vectors=head(self.vectors), own=own)
+__all__ = ["CorrectedRetrieval"]
 
 
 class CorrectedRetrieval(tfrs.tasks.Retrieval):  # type: ignore[misc, unused-ignore]
@@ -99,7 +72,10 @@ class CorrectedRetrieval(tfrs.tasks.Retrieval):  # type: ignore[misc, unused-ign
             return self._ask_outside(self._outside, scaled, positive, offset, candidates)
         if loss == "sigmoid":
             return self._score(scaled, positive, offset, candidates)
-        negatives = masked_logsumexp(scaled, candidates.vectors, offset, candidates.exclusions, chunk=self._chunk)
+        if candidates.copies is not None:
+            offset = tf.where(candidates.valid, offset + tf.math.log(candidates.copies), EXCLUDED)
+        shared = (scaled, candidates.vectors, offset, candidates.exclusions)
+        negatives = masked_logsumexp(*shared, chunk=self._chunk, most=candidates.most)
         if candidates.own is not None:
             together = tf.concat([negatives[:, None], candidates.own.logits(scaled)], axis=1)
             negatives = tf.reduce_logsumexp(together, axis=1)

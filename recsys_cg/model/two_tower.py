@@ -11,17 +11,19 @@ from numpy.typing import NDArray
 
 from recsys_cg.config import ModelConfig, TrainingConfig
 from recsys_cg.errors import NonFiniteError
+from recsys_cg.model.candidates import Candidates, merge_copies, side_by_side
 from recsys_cg.model.catalogue import Catalogue
 from recsys_cg.model.distribution import replica_seed, sum_over_replicas
 from recsys_cg.model.frameworks import keras, tf, tfrs
 from recsys_cg.model.item_tower import ItemTower
 from recsys_cg.model.logits import Exclusions, owned_candidates
+from recsys_cg.model.losses import SUMMED
 from recsys_cg.model.negatives import BatchEvents, Draw
 from recsys_cg.model.normalisation import l2_normalise
 from recsys_cg.model.own_candidates import OwnCandidates
 from recsys_cg.model.query_tower import QueryTower
 from recsys_cg.model.sources import Sources
-from recsys_cg.model.task import Candidates, CorrectedRetrieval
+from recsys_cg.model.task import CorrectedRetrieval
 
 __all__ = ["TwoTower"]
 
@@ -69,6 +71,7 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         self._served: Callable[[], QueryTower] = lambda: self.query_tower
         self.task = CorrectedRetrieval(config, chunk=training.softmax_chunk)
         self.sources = Sources(config, catalogue.counts)
+        self._put_together = merge_copies if config.loss in SUMMED else side_by_side
         encode = self.query_tower.states if context else self.query_tower.__call__
         self._encode = tf.function(encode, jit_compile=True) if training.jit_compile else encode
         rows, grid = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.float32)
@@ -140,7 +143,7 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
             asked = tf.reshape(inputs["context"], [-1, self.query_tower.context])
             queries = self.query_tower.finish(queries, asked, seeds[1])
         positives = tf.gather(unit, here)
-        candidates = self._candidates(inputs, draws, apart, tf.gather(unit, there))
+        candidates = self._candidates(inputs, draws, apart, unit, there)
         if training:
             self.sources.remember(batch, positives, seeds[2])
         weights = tf.reshape(inputs["weight"], [-1])
@@ -160,12 +163,12 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         return self.item_tower(tf.gather(self._id_rows, distinct), content, seed=seed), place
 
     def _candidates(
-        self, inputs: Mapping[str, Any], draws: Sequence[Draw], apart: Draw | None, fresh: Any
+        self, inputs: Mapping[str, Any], draws: Sequence[Draw], apart: Draw | None, unit: Any, places: Any
     ) -> Candidates:
-        """Put the candidate set together; ``fresh`` are the vectors of draws that bring none, in order, apart last."""
-        drawn = tf.concat([draw.items for draw in draws], axis=0)
+        """Put the candidate set together; ``places`` are the rows of ``unit`` of what was drawn, ``apart`` last."""
+        drawn = self._put_together(draws, unit, places)
         items = tf.reshape(inputs["items"], [-1])
-        identity = tf.gather(self._identity, drawn)
+        identity = tf.gather(self._identity, drawn.items)
         owner = owned = None
         if self._config.mask_history:
             owner = tf.maximum(tf.reshape(inputs["segment"], [-1]), 0)
@@ -173,9 +176,9 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
             owners = tf.reduce_max(inputs["own_segment"]) + 1
             owned = owned_candidates(inputs["own_segment"], own, identity, owners=owners)
         return Candidates(
-            vectors=_vectors_of(draws, fresh),
-            valid=tf.concat([draw.valid for draw in draws], axis=0),
-            log_expected=self.sources.mixture.log_expected_count(drawn, draws),
+            vectors=drawn.vectors,
+            valid=drawn.valid,
+            log_expected=self.sources.mixture.log_expected_count(drawn.items, draws),
             log_expected_positive=self.sources.mixture.log_expected_count(items, draws),
             exclusions=Exclusions(
                 tf.gather(self._identity, items),
@@ -185,15 +188,17 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
                 owned_holds_positive=owned is not None,
                 certain=None if apart is None else tf.where(apart.valid, tf.gather(self._identity, apart.items), -2),
             ),
-            own=self._own_candidates(apart, fresh),
+            own=self._own_candidates(apart, unit, places),
+            copies=drawn.copies,
+            most=drawn.most,
         )
 
-    def _own_candidates(self, draw: Draw | None, fresh: Any) -> OwnCandidates | None:
+    def _own_candidates(self, draw: Draw | None, unit: Any, places: Any) -> OwnCandidates | None:
         source = self.sources.impressions
         if draw is None or source is None:
             return None
-        first = tf.shape(fresh)[0] - tf.size(draw.items)
-        vectors = tf.reshape(fresh[first:], [-1, source.per_query, self._config.dim])
+        own = tf.gather(unit, places[tf.size(places) - tf.size(draw.items) :])
+        vectors = tf.reshape(own, [-1, source.per_query, self._config.dim])
         return OwnCandidates(vectors, draw.valid, source.log_expected_count(draw.items, draw), self.sources.skip_weight)
 
     def encode_items(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -236,32 +241,27 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
             raise NonFiniteError(f"{when}: NaN or infinity in {', '.join(broken)}; lower training.learning_rate")
 
 
-def _vectors_of(draws: Sequence[Draw], fresh: Any) -> Any:
-    sizes = [draw.items.shape[0] for draw in draws if draw.vectors is None]
-    parts = iter(tf.split(fresh[: sum(sizes)], sizes)) if sizes else iter(())
-    return tf.concat([next(parts) if draw.vectors is None else draw.vectors for draw in draws], axis=0)
-
-
 def _figures(candidates: Candidates, weights: Any) -> dict[str, Any]:
-    exclusions = candidates.exclusions
-    present = tf.cast(candidates.valid, tf.float32)
+    exclusions, times = candidates.exclusions, candidates.times
     if exclusions.owned is not None:
-        masked = tf.gather(tf.linalg.matvec(tf.cast(exclusions.owned, tf.float32), present), exclusions.owner)
+        masked = tf.gather(tf.linalg.matvec(tf.cast(exclusions.owned, tf.float32), times), exclusions.owner)
     else:
-        ordered = tf.sort(tf.where(candidates.valid, exclusions.candidate, -1))
-        sides = [tf.searchsorted(ordered, exclusions.positive, side=side) for side in ("right", "left")]
-        masked = tf.cast(sides[0] - sides[1], tf.float32)
+        masked = _times_of(exclusions.positive, exclusions.candidate, times)
     if exclusions.certain is not None:
-        ordered = tf.sort(tf.where(candidates.valid, exclusions.candidate, -1))
-        sides = [
-            tf.searchsorted(ordered, tf.reshape(exclusions.certain, [-1]), side=side) for side in ("right", "left")
-        ]
-        repeats = tf.reshape(sides[0] - sides[1], tf.shape(exclusions.certain))
-        masked += tf.cast(tf.reduce_sum(repeats, axis=1), tf.float32)
+        masked += tf.reduce_sum(_times_of(exclusions.certain, exclusions.candidate, times), axis=1)
     asked = tf.cast(weights > 0, tf.float32)
     targets = sum_over_replicas(tf.reduce_sum(asked))
     return {
         "targets": targets,
-        "candidates": tf.reduce_sum(present),
+        "candidates": tf.reduce_sum(times),
         "masked": tf.math.divide_no_nan(sum_over_replicas(tf.reduce_sum(masked * asked)), targets),
     }
+
+
+def _times_of(wanted: Any, identity: Any, times: Any) -> Any:
+    """Return how often each of ``wanted`` is among the candidates, in its shape."""
+    order = tf.argsort(identity)
+    ordered, flat = tf.gather(identity, order), tf.reshape(wanted, [-1])
+    before = tf.concat([[0.0], tf.cumsum(tf.gather(times, order))], axis=0)
+    first, last = (tf.gather(before, tf.searchsorted(ordered, flat, side=side)) for side in ("left", "right"))
+    return tf.reshape(last - first, tf.shape(wanted))

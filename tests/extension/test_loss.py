@@ -5,9 +5,10 @@ import pytest
 
 from recsys_cg.config import ModelConfig
 from recsys_cg.errors import ConfigError
+from recsys_cg.model.candidates import Candidates
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.logits import Exclusions
-from recsys_cg.model.task import Candidates, CorrectedRetrieval
+from recsys_cg.model.task import CorrectedRetrieval
 
 LOSS = "tests.extension.outside.loss:squared_hinge"
 QUERIES = np.array([[1.0, 0.0], [0.0, 1.0]], dtype=np.float32)

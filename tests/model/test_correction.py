@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from recsys_cg.config import ModelConfig
+from recsys_cg.model.candidates import Candidates
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.logits import Exclusions, candidate_offset, owned_candidates, positive_offset
 from recsys_cg.model.memory import CrossBatchMemory, Mined
 from recsys_cg.model.negatives import BatchEvents, Impressions, InBatch, Mixture, Popularity, Uniform, fixed_shares
 from recsys_cg.model.own_candidates import OwnCandidates
-from recsys_cg.model.task import Candidates, CorrectedRetrieval
+from recsys_cg.model.task import CorrectedRetrieval
 
 ITEMS, DIM, POSITIVE = 40, 4, 3
 SKIPPED = [4, 33, 38]  # nearest to the query below

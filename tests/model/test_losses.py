@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from recsys_cg.config import ModelConfig
+from recsys_cg.model.candidates import Candidates
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.logits import Exclusions
 from recsys_cg.model.own_candidates import OwnCandidates
-from recsys_cg.model.task import Candidates, CorrectedRetrieval
+from recsys_cg.model.task import CorrectedRetrieval
 
 QUERIES, CANDIDATES, DIM = 5, 7, 3
 TEMPERATURE, MARGIN, STRENGTH = 0.5, 0.4, 0.7
