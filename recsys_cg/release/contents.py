@@ -133,6 +133,8 @@ def open_release(path: Path, *, check_bytes: bool = True, columns: Sequence[str]
     wanted = release_items_schema.names if columns is None else [*columns, "item_row", "encoder_digest"]
     items = _read_items(path, list(dict.fromkeys(wanted)))
     _check_encoder(path, manifest, items)
+    if columns is not None:
+        items = items.select(columns)
     vectors = _map(path / ReleaseFiles.VECTORS, items.num_rows)
     dim = manifest.info.get("dim", vectors.shape[1])
     if vectors.shape[1] != dim:
@@ -144,8 +146,8 @@ def open_release(path: Path, *, check_bytes: bool = True, columns: Sequence[str]
 def _read_items(path: Path, columns: list[str]) -> pa.Table:
     file = path / ReleaseFiles.ITEMS
     try:
-        with pq.ParquetFile(file) as source:
-            items = source.read(columns=columns)
+        with pq.ParquetFile(file, read_dictionary=["encoder_digest"]) as source:
+            items = _read_columns(source, columns)
     except FileNotFoundError as error:
         raise ArtifactMissingError(f"{path} lacks {file.name}") from error
     except (OSError, pa.ArrowException) as error:
@@ -160,6 +162,16 @@ def _read_items(path: Path, columns: list[str]) -> pa.Table:
     if not np.array_equal(items["item_row"].to_numpy(), np.arange(items.num_rows)):
         raise ArtifactCorruptError(f"{file}: item_row does not count from 0 in order")
     return items
+
+
+def _read_columns(source: pq.ParquetFile, columns: list[str]) -> pa.Table:
+    """Read the columns one by one in this thread; those that are not there are left out.
+
+    Read together, by several threads, 9 MB of items leave another 60 MB behind that the allocator never gives back.
+    """
+    present = [name for name in columns if name in source.schema_arrow.names]
+    parts = [source.read(columns=[name], use_threads=False).column(name) for name in present]
+    return pa.table(parts, names=present)
 
 
 def _check_encoder(path: Path, manifest: Manifest, items: pa.Table) -> None:

@@ -14,6 +14,7 @@ from recsys_cg.release.store import Store
 from recsys_cg.serving.answer import Request
 from recsys_cg.serving.live import LiveHistories
 from recsys_cg.serving.lookup import CandidateLookup, is_release
+from recsys_cg.serving.memory import return_unused
 
 __all__ = ["Follower", "Refusal"]
 
@@ -63,6 +64,7 @@ class Follower:
         self.refusal: Refusal | None = None
         self.swaps = 0
         self._taken: str | None = None
+        self._left_behind = False
 
     def check(self) -> bool:
         """Look at CURRENT and take over the release it names if it is another one; return whether one was taken.
@@ -70,6 +72,9 @@ class Follower:
         Never raises: what goes wrong is logged and kept in `refusal`.
         """
         with self._lock:
+            if self._left_behind:  # by now the requests that were under way are done with the release before
+                self._left_behind = False
+                return_unused()
             try:
                 name = self._current()
             except Exception as error:  # noqa: BLE001, RUF100 - whatever is wrong with the store, serve on
@@ -104,6 +109,7 @@ class Follower:
         before = self.lookup
         self.lookup, self.refusal, self._taken = lookup, None, name
         self.swaps += 1
+        self._left_behind = before is not None
         _logger.info(
             "serving release %s",
             lookup.release.name,

@@ -26,6 +26,7 @@ from recsys_cg.serving.encoder import QueryEncoder
 from recsys_cg.serving.fallback import Popularity
 from recsys_cg.serving.histories import HistoryStore
 from recsys_cg.serving.ids import IdIndex, take
+from recsys_cg.serving.memory import return_unused
 
 __all__ = ["Release"]
 
@@ -122,7 +123,7 @@ class Release:
                 items.column("last_seen_us").fill_null(int(_NEVER_US)).to_numpy(),
             ),
         )
-        pa.default_memory_pool().release_unused()  # what decoding the item table needed
+        return_unused()
         return release
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ is the mean of the history with a share of what the transformer says; the work i
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,22 +67,18 @@ def export_tower(folder: Path) -> None:
     from recsys_cg.model.query_tower import QueryTower
 
     tf.keras.utils.set_random_seed(1)
-    inner = QueryTower(ModelConfig(dim=DIM), events=len(EVENTS), max_length=LENGTH)
 
-    class Mixed:
-        variables: Any = ()
-
-        def encode_last(self, history: Any, gap_s: Any, event: Any, length: Any) -> Any:
-            encoded = inner.encode_last(history, gap_s, event, length)
+    class Mixed(QueryTower):
+        def encode_last(self, history: Any, gap_s: Any, event: Any, length: Any, context: Any = None) -> Any:
+            encoded = super().encode_last(history, gap_s, event, length, context)
             mean = tf.math.l2_normalize(tf.reduce_sum(history, axis=1), axis=1)
             return tf.math.l2_normalize(mean + _SHARE_OF_TOWER * encoded, axis=1)
 
-    tower = Mixed()
-    inner(tf.zeros((1, LENGTH, DIM)), tf.zeros((1, LENGTH)), tf.zeros((1, LENGTH), tf.int32))
-    tower.variables = inner.variables
+    tower = Mixed(ModelConfig(dim=DIM), events=len(EVENTS), max_length=LENGTH)
+    tower(tf.zeros((1, LENGTH, DIM)), tf.zeros((1, LENGTH)), tf.zeros((1, LENGTH), tf.int32))
     encoder = folder / "encoder"
     (encoder / "query").mkdir(parents=True)
-    export_query_tower(tower, encoder, dim=DIM, max_history=LENGTH)  # type: ignore[arg-type]  # it has what is read
+    export_query_tower(tower, encoder, dim=DIM, max_history=LENGTH)
     write_contract(
         encoder,
         {
@@ -101,6 +98,7 @@ def write_world(folder: Path, items: int) -> None:
     if (folder / "histories.npz").is_file():
         return
     release = folder / "release"
+    shutil.rmtree(release, ignore_errors=True)  # of a run that was stopped
     release.mkdir(parents=True)
     command = [sys.executable, "-m", "tests.benchmarks.serve_world", "--tower", str(release)]
     subprocess.run(command, check=True, capture_output=True)
