@@ -134,6 +134,9 @@ def serve(
     histories: Annotated[
         str | None, typer.Option("--histories", help="Redis with fresh user histories.", metavar="redis://HOST:PORT")
     ] = None,
+    trends: Annotated[
+        str | None, typer.Option("--trends", help="Redis with what is trending.", metavar="redis://HOST:PORT")
+    ] = None,
     store: StoreOption = None,
     config: ConfigOption = DEFAULT_CONFIG,
     workdir: WorkdirOption = DEFAULT_WORKDIR,
@@ -148,7 +151,13 @@ def serve(
 
     source = store_path(store, config, workdir, overrides)
     settings = ServingConfig() if store is not None else load_config(config, overrides).serving
-    changes: dict[str, Any] = {"host": host, "port": port, "live_histories": histories, "grpc_port": grpc_port}
+    changes: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "live_histories": histories,
+        "live_trends": trends,
+        "grpc_port": grpc_port,
+    }
     settings = settings.model_copy(update={key: value for key, value in changes.items() if value is not None})
     run_service(source, settings, workers=workers)
 

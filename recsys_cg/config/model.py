@@ -102,6 +102,12 @@ class ModelConfig(Section):
         description="added to the similarity of items of the history, where those are candidates; "
         "default: fitted on validation queries if evaluation.filter_seen is false, else 0",
     )
+    trend_hours: float | None = Field(
+        None, gt=0.0, le=24 * 366, description="items get a bonus for interactions of the last hours; default: none do"
+    )
+    trend_bonus: float | None = Field(
+        None, ge=0.0, le=2.0, description="times log(1 + interactions); default: fitted on validation queries"
+    )
     loss: Annotated[str, one_of("softmax", "symmetric", "sigmoid", "triplet", "margin")] = "softmax"
     loss_options: dict[str, Any] = Field(default_factory=dict, description="what a loss of your own is called with")
     margin: float = Field(0.2, gt=0.0, le=2.0, description="triplet and margin: cosine by which the positive must lead")
@@ -122,6 +128,8 @@ class ModelConfig(Section):
                 f"temperature = {self.temperature} is outside "
                 f"[temperature_min, temperature_max] = [{self.temperature_min}, {self.temperature_max}]"
             )
+        if self.trend_bonus is not None and self.trend_hours is None:
+            raise ValueError("trend_bonus needs trend_hours, the hours that are counted")
         kinds = [source.kind for source in self.negatives]
         twice = [kind for kind in ("in_batch", "cross_batch", "mined", "impressions") if kinds.count(kind) > 1]
         if twice:

@@ -80,12 +80,15 @@ class ServingConfig(Section):
     deadline_ms: Positive = Field(1000, description="a lookup that waited longer is refused with 503")
     log_requests: bool = Field(True, description="one line of JSON a request on standard error")
     token_env: str | None = Field(None, description="environment variable that holds the bearer token")
-    reload_seconds: float = Field(2.0, gt=0.0, description="how often CURRENT is looked at")
+    reload_seconds: float = Field(2.0, gt=0.0, description="how often CURRENT is looked at, and what trends is read")
     histories: bool = Field(True, description="carry user histories inside the release")
     live_histories: str | None = Field(
         None, min_length=1, description="Redis that holds fresher ones: redis://host:6379/0 (extra redis)"
     )
     live_histories_timeout_ms: Positive = Field(20, description="then the release's histories are used")
+    live_trends: str | None = Field(
+        None, min_length=1, description="Redis that holds what is asked for at the moment (extra redis)"
+    )
 
 
 class StoreConfig(Section):

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from recsys_cg.bonuses import NOTHING_RAISED, Raised, join, lift_lists
 from recsys_cg.evaluation.queries import EXCLUDE, QUERY
 from recsys_cg.evaluation.ragged import Ragged
 from recsys_cg.evaluation.ranking import shuffle_ties
 from recsys_cg.index.base import Retriever
 from recsys_cg.repeats import Repeats
+from recsys_cg.trends import NO_TREND, RankedTrends, Trend
 
 __all__ = ["System", "TwoTowerSystem"]
 
@@ -75,6 +77,8 @@ class TwoTowerSystem:
         seed: of the order of ties.
         repeats: where items of a query's history are ranked by `recsys_cg.repeats`, what that takes; None: they are
             ranked as any other.
+        trends: where what was asked for in the last hours is ranked by `recsys_cg.trends`, what that takes; None: it
+            is ranked as any other.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class TwoTowerSystem:
         settings: Mapping[str, Any] | None = None,
         seed: int = 0,
         repeats: Repeats | None = None,
+        trends: RankedTrends | None = None,
     ) -> None:
         self.name = name
         self.settings = dict(settings or {})
@@ -95,7 +100,8 @@ class TwoTowerSystem:
         self._retriever = retriever
         self._item_rows = item_rows
         self._seed = seed
-        self._repeats = repeats
+        self._repeats, self._trends = repeats, trends
+        self._vectors = repeats.vectors if repeats is not None else trends.vectors if trends is not None else None
         known = np.flatnonzero(item_rows >= 0)
         self._release_rows = np.full(items, -1, dtype=np.int32)
         self._release_rows[item_rows[known]] = known
@@ -109,9 +115,37 @@ class TwoTowerSystem:
         excluded = Ragged(self._release_rows[excluded.values], excluded.offsets)
         excluded = excluded.keep(excluded.values >= 0)
         mask = self._release_mask(allow)
-        own = None if self._repeats is None else self._own(batch, self._repeats.max_history, excluded, mask)
-        found = self._search(vectors, k, excluded, batch.column(QUERY).to_numpy(), mask, own)
+        raised = self._raised(batch, excluded, mask)
+        found = self._search(vectors, k, excluded, batch.column(QUERY).to_numpy(), mask, raised)
         return np.where(found >= 0, self._item_rows[found], -1).astype(np.int32)
+
+    def _raised(self, batch: pa.Table, excluded: Ragged, allow: NDArray[np.bool_] | None) -> list[Raised] | None:
+        """Return what has a bonus for each query; None where nothing can have one."""
+        if self._repeats is None and self._trends is None:
+            return None
+        raised = [NOTHING_RAISED] * batch.num_rows
+        if self._repeats is not None:
+            own = self._own(batch, self._repeats.max_history, excluded, allow)
+            raised = [self._repeats.raised(rows) for rows in own.split()]
+        if self._trends is not None:
+            bonus = self._trends.bonus
+            trends = self.trends_of(batch)
+            raised = [
+                join(one, _eligible(trend, barred, allow).raised(bonus))
+                for one, trend, barred in zip(raised, trends, excluded.split(), strict=True)
+            ]
+        return raised
+
+    def trends_of(self, batch: pa.Table) -> list[Trend]:
+        """Return what trended at the time of each query, in release rows; nothing where nothing is ranked by it."""
+        if self._trends is None:
+            return [NO_TREND] * batch.num_rows
+        found = self._trends.counts.at(batch.column("time_us").to_numpy())
+        return [self._in_release(trend) for trend in found]
+
+    def _in_release(self, trend: Trend) -> Trend:
+        rows = self._release_rows[trend.rows]
+        return Trend.of(rows[rows >= 0], trend.counts[rows >= 0])
 
     def _own(self, batch: pa.Table, max_history: int, excluded: Ragged, allow: NDArray[np.bool_] | None) -> Ragged:
         """Return the eligible release rows of each query's history, distinct and rising."""
@@ -138,19 +172,24 @@ class TwoTowerSystem:
         excluded: Ragged,
         queries: NDArray[np.int64],
         allow: NDArray[np.bool_] | None,
-        own: Ragged | None,
+        raised: list[Raised] | None,
     ) -> NDArray[np.int32]:
         """Search for k, and again for more where the last two scores are equal, so that the tie may go on."""
         result = self._retriever.search(vectors, k, exclude=excluded.split(), allow=allow)
         rows, scores = result.rows, result.scores
-        if own is not None and self._repeats is not None:
-            rows, scores = self._repeats.lift(rows, scores, vectors, own.split())
+        if raised is not None and self._vectors is not None:
+            rows, scores = lift_lists(rows, scores, vectors, raised, vectors=self._vectors)
         lists = shuffle_ties(rows, scores, queries, self._seed)
         if k >= min(self._retriever.size, _TIE_ROWS):
             return lists
         cut = np.flatnonzero((scores[:, max(k - 2, 0)] == scores[:, k - 1]) & (rows[:, -1] >= 0))
         if len(cut):
             wider = min(2 * k, self._retriever.size, _TIE_ROWS)
-            mine = None if own is None else own.take(cut)
+            mine = None if raised is None else [raised[place] for place in cut]
             lists[cut] = self._search(vectors[cut], wider, excluded.take(cut), queries[cut], allow, mine)[:, :k]
         return lists
+
+
+def _eligible(trend: Trend, barred: NDArray[np.int32], allow: NDArray[np.bool_] | None) -> Trend:
+    mask = ~np.isin(trend.rows, barred)
+    return trend.among(mask if allow is None else mask & allow[trend.rows])

@@ -14,10 +14,17 @@ if TYPE_CHECKING:
     from recsys_cg.serving.live import RedisHistories
     from recsys_cg.serving.lookup import CandidateLookup
     from recsys_cg.serving.rpc.client import RpcClient
+    from recsys_cg.serving.trending import RedisTrends
 
-__all__ = ["CandidateLookup", "Client", "RedisHistories", "RpcClient"]
+__all__ = ["CandidateLookup", "Client", "RedisHistories", "RedisTrends", "RpcClient"]
 
-_MODULES = {"CandidateLookup": "lookup", "Client": "client", "RedisHistories": "live", "RpcClient": "rpc.client"}
+_MODULES = {
+    "CandidateLookup": "lookup",
+    "Client": "client",
+    "RedisHistories": "live",
+    "RedisTrends": "trending",
+    "RpcClient": "rpc.client",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@ from recsys_cg.serving.live import LiveHistories, RedisHistories
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.metrics import Metrics
 from recsys_cg.serving.requests import RequestModels
+from recsys_cg.serving.trending import RedisTrends
 
 try:
     from fastapi import FastAPI
@@ -73,7 +74,8 @@ def create_app(store: str | Path, config: ServingConfig, token: str | None = Non
         token: bearer token that ``/v1/*`` and ``/metrics`` ask for; None for none.
     """
     metrics = Metrics()
-    follower = Follower(store, live=_open_live(config, metrics))
+    trends = _open_trends(config, metrics)
+    follower = Follower(store, live=_open_live(config, metrics), trends=trends)
     batcher = Batcher(
         lambda: follower.lookup,
         most=_MICRO_BATCH,
@@ -89,7 +91,7 @@ def create_app(store: str | Path, config: ServingConfig, token: str | None = Non
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=lambda _: _live(follower, batcher, metrics, config, rpc),
+        lifespan=lambda _: _live(follower, batcher, metrics, config, rpc, trends),
     )
     endpoints = Endpoints(config, RequestModels.of(config), follower, batcher, metrics)
     if config.grpc_port is not None:
@@ -133,15 +135,29 @@ def _open_live(config: ServingConfig, metrics: Metrics) -> LiveHistories | None:
     )
 
 
+def _open_trends(config: ServingConfig, metrics: Metrics) -> RedisTrends | None:
+    if config.live_trends is None:
+        return None
+    return RedisTrends(config.live_trends, observe=lambda outcome: metrics.trends.labels(outcome).inc())
+
+
 @asynccontextmanager
-async def _live(
-    follower: Follower, batcher: Batcher, metrics: Metrics, config: ServingConfig, rpc: RpcFace | None
+async def _live(  # noqa: PLR0917 - the parts of the service
+    follower: Follower,
+    batcher: Batcher,
+    metrics: Metrics,
+    config: ServingConfig,
+    rpc: RpcFace | None,
+    trends: RedisTrends | None,
 ) -> AsyncIterator[None]:
     await _look(follower, metrics)
     tasks = [
         asyncio.create_task(batcher.run()),
         asyncio.create_task(_follow(follower, metrics, config.reload_seconds)),
     ]
+    if trends is not None:
+        await asyncio.to_thread(trends.refresh)
+        tasks.append(asyncio.create_task(_read_trends(trends, config.reload_seconds)))
     try:
         if rpc is not None:
             port = await rpc.start()
@@ -161,6 +177,12 @@ async def _follow(follower: Follower, metrics: Metrics, every_s: float) -> None:
     while True:
         await asyncio.sleep(every_s)
         await _look(follower, metrics)
+
+
+async def _read_trends(trends: RedisTrends, every_s: float) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        await asyncio.to_thread(trends.refresh)
 
 
 async def _look(follower: Follower, metrics: Metrics) -> None:

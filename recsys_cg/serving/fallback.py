@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from recsys_cg.trends import Trend
+
 __all__ = ["Popularity"]
 
 _CHUNK = 256
@@ -39,15 +41,23 @@ class Popularity:
         exclude: NDArray[np.int32],
         available: NDArray[np.bool_] | None,
         allow: NDArray[np.int32] | None,
+        trend: Trend | None = None,
     ) -> NDArray[np.int32]:
         """Return int32 [<= k], the most popular rows that may be answered, most popular first.
+
+        What trends comes before all else, by its counts.
 
         Args:
             k: rows wanted, at least 1.
             exclude: rows never returned.
             available: bool [items], or None when all are.
             allow: the only rows that may be returned, or None for all.
+            trend: what was asked for in the last hours, if that is known.
         """
+        if trend is not None:
+            first = self._trending(trend, exclude, available, allow)[:k]
+            rest = self.top(k, exclude=np.union1d(exclude, first), available=available, allow=allow)
+            return np.concatenate([first, rest])[:k]
         order = self._order if allow is None else self.sort(allow)
         parts: list[NDArray[np.int32]] = []
         found, start, size = 0, 0, k + len(exclude) + _CHUNK
@@ -60,3 +70,17 @@ class Popularity:
             found += len(parts[-1])
             start, size = start + size, size * 2
         return np.concatenate(parts)[:k] if parts else np.zeros(0, np.int32)
+
+    @staticmethod
+    def _trending(
+        trend: Trend,
+        exclude: NDArray[np.int32],
+        available: NDArray[np.bool_] | None,
+        allow: NDArray[np.int32] | None,
+    ) -> NDArray[np.int32]:
+        eligible = ~np.isin(trend.rows, exclude)
+        if available is not None:
+            eligible &= available[trend.rows]
+        if allow is not None:
+            eligible &= np.isin(trend.rows, allow)
+        return trend.among(eligible).by_count()

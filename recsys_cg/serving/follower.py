@@ -15,6 +15,7 @@ from recsys_cg.serving.answer import Request
 from recsys_cg.serving.live import LiveHistories
 from recsys_cg.serving.lookup import CandidateLookup, is_release
 from recsys_cg.serving.memory import return_unused
+from recsys_cg.serving.trending import Trends
 
 __all__ = ["Follower", "Refusal"]
 
@@ -51,13 +52,19 @@ class Follower:
         path: a store, or a release directory, which then is the only one ever served.
         clock: monotonic seconds; tests pass their own.
         live: fresh histories, handed to every lookup.
+        trends: what is asked for at the moment, handed to every lookup.
     """
 
     def __init__(
-        self, path: str | Path, *, clock: Callable[[], float] = time.monotonic, live: LiveHistories | None = None
+        self,
+        path: str | Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        live: LiveHistories | None = None,
+        trends: Trends | None = None,
     ) -> None:
         self._path = path
-        self._live = live
+        self._live, self._trends = live, trends
         self._clock = clock
         self._lock = threading.Lock()
         self.lookup: CandidateLookup | None = None
@@ -100,7 +107,8 @@ class Follower:
         started = time.perf_counter()
         try:
             is_alone = name == str(self._path)
-            lookup = CandidateLookup.open(name if is_alone else Store(self._path).path_of(name), live=self._live)
+            path = name if is_alone else Store(self._path).path_of(name)
+            lookup = CandidateLookup.open(path, live=self._live, trends=self._trends)
             if not is_alone and lookup.release.name != name:
                 raise StoreError(f"{lookup.release.path} holds release {lookup.release.name}, not {name}")
             _warm(lookup)

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from recsys_cg.errors import ConfigError, EnvironmentMismatchError, SearchError
 from recsys_cg.serving.inputs import HistoryEvent, parse_time
 
-__all__ = ["UNAVAILABLE", "LiveHistories", "LiveHistory", "RedisHistories"]
+__all__ = ["UNAVAILABLE", "LiveHistories", "LiveHistory", "RedisHistories", "connect", "without_password"]
 
 _logger = logging.getLogger(__name__)
 _SCHEMES = ("redis", "rediss", "unix")
@@ -83,9 +83,9 @@ class RedisHistories:
         observe: Callable[[str, int], None] = lambda _, __: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client, self._errors = _connect(url, timeout_s)
+        self._client, self._errors = connect(url, timeout_s, key="serving.live_histories")
         self._most, self._observe, self._clock = most, observe, clock
-        self._where = _without_password(url)
+        self._where = without_password(url)
         self._lock = threading.Lock()
         self._failures = 0
         self._retry_at = 0.0
@@ -156,28 +156,31 @@ def _parse(element: bytes) -> HistoryEvent | None:
         return None
 
 
-def _connect(url: str, timeout_s: float) -> tuple[Any, tuple[type[Exception], ...]]:
+def connect(url: str, timeout_s: float, *, key: str) -> tuple[Any, tuple[type[Exception], ...]]:
+    """Return a client of Redis, which connects when it is first used, and the errors that it raises.
+
+    Raises:
+        ConfigError: the URL is of another kind; ``key`` is where it was configured.
+        EnvironmentMismatchError: the Redis client is not installed.
+    """
     if urlsplit(url).scheme not in _SCHEMES:
-        raise ConfigError(
-            f"serving.live_histories: {_without_password(url)!r} is no address of a Redis: redis://host:6379"
-        )
+        raise ConfigError(f"{key}: {without_password(url)!r} is no address of a Redis: redis://host:6379")
     try:
         import redis  # noqa: PLC0415 - only those who configure it need it
         from redis.backoff import NoBackoff  # noqa: PLC0415
         from redis.retry import Retry  # noqa: PLC0415
     except ImportError as error:
-        raise EnvironmentMismatchError(
-            "histories from Redis need its client: pip install 'recsys-cg[redis]'"
-        ) from error
+        raise EnvironmentMismatchError(f"{key}: Redis needs its client: pip install 'recsys-cg[redis]'") from error
     try:
         client = redis.Redis.from_url(
             url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, retry=Retry(NoBackoff(), 0), protocol=2
         )
     except ValueError as error:
-        raise ConfigError(f"serving.live_histories: {_without_password(url)!r}: {error}") from error
+        raise ConfigError(f"{key}: {without_password(url)!r}: {error}") from error
     return client, (redis.RedisError, OSError)
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
+    """Return the address as it may be logged."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

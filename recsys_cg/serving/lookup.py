@@ -12,15 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsys_cg.artifacts import MANIFEST
+from recsys_cg.bonuses import NOTHING_RAISED, Raised, join, lift
 from recsys_cg.errors import SearchError, StoreError
 from recsys_cg.release.store import Store
-from recsys_cg.repeats import lift_repeats
 from recsys_cg.serving.answer import Answer, Candidate, Reason, Request, check_ids, check_k
 from recsys_cg.serving.context import ContextValue, context_inputs
 from recsys_cg.serving.inputs import HistoryEntry, HistoryEvent, history_inputs, parse_time
 from recsys_cg.serving.live import LiveHistories
 from recsys_cg.serving.planning import NO_HISTORY, Plan, make_plans, now_us
 from recsys_cg.serving.release import Release
+from recsys_cg.serving.trending import Trending, Trends
+from recsys_cg.trends import Trend
 
 __all__ = ["CandidateLookup", "is_release", "resolve_release"]
 
@@ -62,15 +64,24 @@ class CandidateLookup:
     Args:
         release: an open release.
         live: where histories of users are read that are fresher than those of the release; None: nowhere.
+        trends: tells what is asked for at the moment, for a release whose encoder ranks by it; None: nothing is known.
     """
 
-    def __init__(self, release: Release, live: LiveHistories | None = None) -> None:
+    def __init__(self, release: Release, live: LiveHistories | None = None, trends: Trends | None = None) -> None:
         self.release = release
         self._live = live
+        self._trends = trends if release.encoder.contract.trend_hours is not None else None
+        self._trend: tuple[Trending, Trend] | None = None
 
     @classmethod
     def open(
-        cls, path: str | Path, *, verify_files: bool = True, interpreters: int = 8, live: LiveHistories | None = None
+        cls,
+        path: str | Path,
+        *,
+        verify_files: bool = True,
+        interpreters: int = 8,
+        live: LiveHistories | None = None,
+        trends: Trends | None = None,
     ) -> Self:
         """Open the release that ``path`` holds, or the one that CURRENT names when ``path`` is a store.
 
@@ -81,13 +92,15 @@ class CandidateLookup:
             verify_files: compare every file with its digest first; see `Release.open`.
             interpreters: lookups that may encode at once.
             live: fresher histories than those of the release, e.g. `recsys_cg.serving.live.RedisHistories`.
+            trends: what is asked for at the moment, e.g. `recsys_cg.serving.trending.RedisTrends`.
 
         Raises:
             StoreError: a store in which nothing is published, or no directory at all.
             ReleaseNotFoundError: CURRENT names a release that is not there.
             ArtifactError, MetricMismatchError: the release cannot be trusted; see `Release.open`.
         """
-        return cls(Release.open(resolve_release(path), verify_files=verify_files, interpreters=interpreters), live)
+        release = Release.open(resolve_release(path), verify_files=verify_files, interpreters=interpreters)
+        return cls(release, live, trends)
 
     def candidates(
         self,
@@ -148,9 +161,9 @@ class CandidateLookup:
         Raises:
             SearchError: as `candidates`; then none is answered.
         """
-        if not requests:
-            return []
-        plans = make_plans(self.release, requests, self._live)
+        return self._run(make_plans(self.release, requests, self._live, self._trend_at)) if requests else []
+
+    def _run(self, plans: Sequence[Plan]) -> list[Answer]:
         found: list[_Found] = [(_NOTHING, None)] * len(plans)
         encoded = [place for place, plan in enumerate(plans) if plan.fallback is None]
         if encoded:
@@ -220,7 +233,8 @@ class CandidateLookup:
         if event is not None and event not in self.release.events:
             known = ", ".join(filter(None, self.release.events)) or "its log names none"
             raise SearchError(f"release {self.release.name} has no event {event!r}: {known}")
-        return self.candidates(history=[HistoryEvent(item_id, None, event)], k=k, at=at, deny_seen=True)
+        request = Request(history=[HistoryEvent(item_id, None, event)], k=k, at=at, deny_seen=True)
+        return self._run(make_plans(self.release, [request]))[0]
 
     def _nearest(
         self, vector: NDArray[np.float32], k: int, at: float | str | datetime | None, exclude: NDArray[np.int32]
@@ -290,12 +304,36 @@ class CandidateLookup:
                 for rows, scores, count in zip(result.rows, result.scores, counts, strict=True)
             ]
         for place, plan in enumerate(plans):
-            if len(plan.repeats):
+            if len(plan.repeats) or plan.trend is not None:
                 rows, scores = lists[place]
-                own, vectors = _eligible_repeats(plan), self.release.vectors
-                bonus = self.release.encoder.contract.repeat_bonus
-                lists[place] = lift_repeats(rows, scores, queries[place], own, vectors=vectors, bonus=bonus, k=plan.k)
+                raised = self._raised(plan)
+                lists[place] = lift(rows, scores, queries[place], raised, vectors=self.release.vectors, k=plan.k)
         return lists
+
+    def _raised(self, plan: Plan) -> Raised:
+        """Return what has a bonus and may be answered."""
+        raised = NOTHING_RAISED
+        if len(plan.repeats) and self.release.repeats is not None:
+            raised = self.release.repeats.raised(plan.repeats)
+        if plan.trend is not None:
+            raised = join(raised, plan.trend.raised(self.release.encoder.contract.trend_bonus))
+        eligible = ~np.isin(raised.rows, plan.exclude)
+        if plan.available is not None:
+            eligible &= plan.available[raised.rows]
+        if plan.allow is not None:
+            eligible &= np.isin(raised.rows, plan.allow)
+        return raised if eligible.all() else raised.among(eligible)
+
+    def _trend_at(self, at_us: int) -> Trend | None:
+        """Return what trends at a time, in rows of the release; None where nothing is known of it."""
+        trending = None if self._trends is None else self._trends.at(at_us)
+        if trending is None:
+            return None
+        known = self._trend
+        if known is None or known[0] is not trending:
+            rows = self.release.ids.rows(trending.item_ids)
+            known = self._trend = trending, Trend.of(rows[rows >= 0], trending.counts[rows >= 0])
+        return known[1]
 
     def _answer(self, plan: Plan, rows: NDArray[np.int32], scores: NDArray[np.float32] | None) -> Answer:
         return self._answers([plan], [(rows, scores)])[0]
@@ -327,7 +365,11 @@ class CandidateLookup:
 
     def _popular(self, plan: Plan) -> NDArray[np.int32]:
         return self.release.popularity.top(
-            min(plan.k, len(self.release)), exclude=plan.exclude, available=plan.available, allow=plan.allow
+            min(plan.k, len(self.release)),
+            exclude=plan.exclude,
+            available=plan.available,
+            allow=plan.allow,
+            trend=plan.trend,
         )
 
     def _reasons(self, plan: Plan, rows: NDArray[np.int32]) -> tuple[tuple[Reason, ...], ...]:
@@ -349,13 +391,3 @@ def _group(plans: Sequence[Plan]) -> list[list[int]]:
         alone = -1 if plan.allow is None else place
         groups.setdefault((alone, id(plan.available)), []).append(place)
     return list(groups.values())
-
-
-def _eligible_repeats(plan: Plan) -> NDArray[np.int32]:
-    """Return the rows of ``plan.repeats`` that may be answered."""
-    own = plan.repeats
-    if plan.available is not None:
-        own = own[plan.available[own]]
-    if plan.allow is not None:
-        own = np.intersect1d(own, plan.allow, assume_unique=True)
-    return np.setdiff1d(own, plan.exclude, assume_unique=True)

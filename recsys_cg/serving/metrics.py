@@ -50,6 +50,7 @@ class Metrics:
         self.shortfalls = counter("shortfalls", "Lookups with fewer than k candidates.")
         self.missing = counter("missing_candidates", "Candidates short of k, over all lookups.")
         self.unknown_items = counter("unknown_history_items", "History entries that the release has no item for.")
+        self.trends = counter("live_trends", "Readings of what trends, by what came back.", "outcome")
         self.histories = counter("live_histories", "Histories asked of the live source, by what came back.", "outcome")
         self.unknown_events = counter("unknown_history_events", "History entries of an event that the release lacks.")
         self.refused = counter("refused_requests", "Requests refused for want of room or time.", "reason")

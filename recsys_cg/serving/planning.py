@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -16,10 +16,12 @@ from recsys_cg.serving.context import read_context
 from recsys_cg.serving.inputs import History, names_of, parse_time, read_history
 from recsys_cg.serving.live import LiveHistories, LiveHistory
 from recsys_cg.serving.release import Release
+from recsys_cg.trends import Trend
 
 __all__ = ["NO_HISTORY", "Plan", "make_plan", "make_plans", "now_us"]
 
 _NONE = np.zeros(0, np.int32)
+TrendAt = Callable[[int], Trend | None]
 NO_HISTORY = History(_NONE, np.zeros(0, np.int64), _NONE)
 
 
@@ -38,6 +40,7 @@ class Plan:
         explain: nearest history items to give for each candidate.
         context: codes of `recsys_cg.serving.context.read_context`.
         repeats: int32, distinct rising rows of the history that the encoder reads, where they get its bonus.
+        trend: what was asked for in the last hours, where that has a bonus and is known.
     """
 
     k: int
@@ -50,6 +53,7 @@ class Plan:
     explain: int
     context: tuple[int, ...] = ()
     repeats: NDArray[np.int32] = field(default_factory=lambda: _NONE)
+    trend: Trend | None = None
 
 
 def now_us() -> int:
@@ -57,21 +61,32 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def make_plans(release: Release, requests: Sequence[Request], live: LiveHistories | None = None) -> list[Plan]:
+def make_plans(
+    release: Release,
+    requests: Sequence[Request],
+    live: LiveHistories | None = None,
+    trend_at: TrendAt = lambda _: None,
+) -> list[Plan]:
     """Return the plans of ``requests``; their users are read from ``live``, and their ids looked up, in one call.
+
+    Args:
+        release: whose rows the plans are in.
+        requests: what is asked.
+        live: where fresh histories are read.
+        trend_at: gives what trends at a time, microseconds UTC.
 
     Raises:
         SearchError: as `make_plan`.
     """
     fresh = _read_live(requests, live)
     if len(requests) == 1:
-        return [make_plan(release, requests[0], live=fresh[0])]
+        return [make_plan(release, requests[0], live=fresh[0], trend_at=trend_at)]
     names = [_names(request.history) for request in requests]
     found = release.ids.rows(list(chain.from_iterable(names)))
     ends = np.cumsum([len(part) for part in names])
     rows = np.split(found, ends[:-1]) if len(ends) else []
     return [
-        make_plan(release, request, part if len(part) else None, one)
+        make_plan(release, request, part if len(part) else None, one, trend_at)
         for request, part, one in zip(requests, rows, fresh, strict=True)
     ]
 
@@ -92,7 +107,11 @@ def _names(history: object) -> list[str]:
 
 
 def make_plan(
-    release: Release, request: Request, rows: NDArray[np.int32] | None = None, live: LiveHistory | None = None
+    release: Release,
+    request: Request,
+    rows: NDArray[np.int32] | None = None,
+    live: LiveHistory | None = None,
+    trend_at: TrendAt = lambda _: None,
 ) -> Plan:
     """Return the plan of ``request``.
 
@@ -101,6 +120,7 @@ def make_plan(
         request: what is asked.
         rows: of the items of the request's history, when they are known already.
         live: what a source of fresh histories holds of the user, when it was asked.
+        trend_at: as of `make_plans`.
 
     Raises:
         SearchError: a field has the wrong type or an impossible value; the message names it.
@@ -130,6 +150,7 @@ def make_plan(
         request.explain,
         read_context(release.encoder.contract.context, request.context),
         repeats,
+        trend_at(at_us),
     )
 
 

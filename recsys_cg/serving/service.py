@@ -22,6 +22,7 @@ from recsys_cg.serving.live import RedisHistories
 from recsys_cg.serving.logs import logging_config
 from recsys_cg.serving.lookup import resolve_release
 from recsys_cg.serving.protocol import PunctualProtocol
+from recsys_cg.serving.trending import RedisTrends
 
 try:
     import uvicorn
@@ -57,12 +58,14 @@ def serve(store: str | Path, config: ServingConfig, *, workers: int = 1) -> None
     Raises:
         StoreError, ReleaseNotFoundError: there is nothing to serve.
         ConfigError: the token's variable is not set or is too short, or the address cannot be bound, or that of the
-            live histories is none.
+            live histories or trends is none.
     """
     resolve_release(store)
     _read_token(config)
     if config.live_histories is not None:
         RedisHistories(config.live_histories)  # a wrong address is said now, not by a worker
+    if config.live_trends is not None:
+        RedisTrends(config.live_trends)
     logging.config.dictConfig(logging_config())
     with ExitStack() as stack:
         if config.grpc_port is not None:

@@ -66,7 +66,7 @@ def _write(project: Project, data: Stage, release: Stage, directory: Path) -> Ma
     measured = measure(config, opened, source, previous=open_previous(previous_path), probes=probes)
     gates = judge(measured.report, config.gates, store.report_of(against) if against is not None else None)
     report = conclude(measured.report, gates)
-    under_test = ReleaseUnderTest(opened, source.items, source.events, source.context)
+    under_test = ReleaseUnderTest.of(opened, source)
     examples = choose_examples(
         under_test, source.queries(config.evaluation.split), count=config.evaluation.examples, seed=project.seed
     )

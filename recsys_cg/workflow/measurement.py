@@ -56,7 +56,7 @@ def measure(
         probes: frozen by an earlier evaluation; None draws them from this dataset's queries.
     """
     seed, settings = config.project.seed, config.evaluation
-    under_test = ReleaseUnderTest(release, dataset.items, dataset.events, dataset.context)
+    under_test = ReleaseUnderTest.of(release, dataset)
     queries = dataset.queries(settings.split)
     evaluation = _evaluate(under_test, previous, dataset, queries, settings, seed)
     frozen = (
@@ -98,7 +98,7 @@ def _evaluate(  # noqa: PLR0917 - what one evaluation needs
     sequences = dataset.sequences()
     systems: list[Any] = [under_test.system("two_tower", seed)]
     if previous is not None:
-        replaced = ReleaseUnderTest(previous, dataset.items, dataset.events, dataset.context)
+        replaced = ReleaseUnderTest.of(previous, dataset)
         systems.append(replaced.system(_PREVIOUS, seed))
     baselines, skipped = fit_baselines(
         dataset.items,

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from recsys_cg.bonuses import join, lift
 from recsys_cg.release.store import Store
-from recsys_cg.repeats import lift_repeats
 from recsys_cg.schema import EncoderFiles, ReleaseFiles, ReportFiles
+from recsys_cg.trends import Trend
 
 if TYPE_CHECKING:
     from recsys_cg.serving.release import Release
@@ -122,10 +123,11 @@ def choose_examples(under_test: ReleaseUnderTest, queries: pa.Table, *, count: i
     if not len(chosen):
         return []
     met = zip(under_test.rows_of(chosen["seen"]), under_test.rows_of(chosen["history"]), strict=True)
+    trends = under_test.system("examples", seed).trends_of(chosen)
     found = [
-        _ask(under_test.release, vector, seen, history, time_us)
-        for vector, (seen, history), time_us in zip(
-            under_test.encode(chosen), met, chosen["time_us"].to_pylist(), strict=True
+        _ask(under_test.release, vector, seen, history, time_us, trend)
+        for vector, (seen, history), time_us, trend in zip(
+            under_test.encode(chosen), met, chosen["time_us"].to_pylist(), trends, strict=True
         )
     ]
     return [
@@ -143,21 +145,22 @@ def choose_examples(under_test: ReleaseUnderTest, queries: pa.Table, *, count: i
     ]
 
 
-def _ask(
-    release: Release, vector: NDArray[np.float32], seen: Rows, history: Rows, time_us: int
+def _ask(  # noqa: PLR0917 - what one example needs
+    release: Release, vector: NDArray[np.float32], seen: Rows, history: Rows, time_us: int, trend: Trend
 ) -> tuple[Rows, NDArray[np.float32]]:
     """Return rows and scores of the first items that a lookup answers."""
     available = release.availability.at(time_us)
     exclude = [seen] if release.filters_seen else None
     found = release.retriever.search(vector[None, :], _SHOWN, exclude=exclude, allow=available)
     rows, scores = found.rows[0, : found.found[0]], found.scores[0, : found.found[0]]
-    if release.filters_seen or release.repeats is None:
-        return rows, scores
-    own = np.unique(history[-release.repeats.max_history :])
+    raised = trend.raised(release.encoder.contract.trend_bonus)
+    if release.filters_seen:
+        raised = raised.among(~np.isin(raised.rows, seen))
+    elif release.repeats is not None:
+        raised = join(release.repeats.raised(np.unique(history[-release.repeats.max_history :])), raised)
     if available is not None:
-        own = own[available[own]]
-    repeats = release.repeats
-    return lift_repeats(rows, scores, vector, own, vectors=repeats.vectors, bonus=repeats.bonus, k=_SHOWN)
+        raised = raised.among(available[raised.rows])
+    return lift(rows, scores, vector, raised, vectors=release.vectors, k=_SHOWN)
 
 
 def _listed(items: pa.Table, row: int) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from recsys_cg.data.context import ContextSet
+from recsys_cg.data.dataset import Dataset
 from recsys_cg.evaluation import TwoTowerSystem
 from recsys_cg.schema import ReleaseFiles
 from recsys_cg.serving.queries import encode_queries
 from recsys_cg.serving.release import Release
+from recsys_cg.trends import RankedTrends, RollingCounts, Trend
 from recsys_cg.workflow.assembly import recode_events
 
 __all__ = ["ReleaseUnderTest", "ServedSystem"]
@@ -32,12 +34,19 @@ class ReleaseUnderTest:
         items: the dataset's items.
         events: the dataset's event names.
         context: the dataset's context features.
+        count: gives the dataset's interactions of so many hours before any time; None: nothing trends.
     """
 
     release: Release
     items: pa.Table
     events: Sequence[str]
     context: ContextSet = field(default_factory=ContextSet)
+    count: Callable[[float], RollingCounts] | None = None
+
+    @classmethod
+    def of(cls, release: Release, dataset: Dataset) -> Self:
+        """Set a release against a dataset, its interactions included."""
+        return cls(release, dataset.items, dataset.events, dataset.context, partial(_count, dataset))
 
     @cached_property
     def item_rows(self) -> NDArray[np.int32]:
@@ -64,7 +73,12 @@ class ReleaseUnderTest:
     def system(self, name: str, seed: int) -> ServedSystem:
         """Return the release as a system to be measured: what a lookup would answer, fallback included."""
         index = self.release.retriever
-        context = self.release.encoder.contract.context.names
+        contract = self.release.encoder.contract
+        context, hours = contract.context.names, contract.trend_hours
+        trends = None
+        if hours is not None and self.count is not None:
+            trends = RankedTrends(self.release.vectors, contract.trend_bonus, self.count(hours))
+        first = "" if trends is None else "trending and then the "
         encoded = TwoTowerSystem(
             name,
             self.encode,
@@ -74,12 +88,14 @@ class ReleaseUnderTest:
             settings={
                 "release": self.release.name,
                 "index": index.kind,
-                "without_history": "the most popular items, as a lookup answers",
+                "without_history": f"the {first}most popular items, as a lookup answers",
                 **({"context": list(context)} if context else {}),
                 **({"repeat_bonus": self.release.repeats.bonus} if self.release.repeats else {}),
+                **({"trend_hours": hours, "trend_bonus": contract.trend_bonus} if trends else {}),
             },
             seed=seed,
             repeats=self.release.repeats,
+            trends=trends,
         )
         return ServedSystem(encoded, self)
 
@@ -110,6 +126,10 @@ class ServedSystem:
         """What a reader of the report should know."""
         return self._encoded.settings
 
+    def trends_of(self, batch: pa.Table) -> list[Trend]:
+        """See `recsys_cg.evaluation.TwoTowerSystem.trends_of`."""
+        return self._encoded.trends_of(batch)
+
     def recommend(self, batch: pa.Table, k: int, allow: NDArray[np.bool_] | None = None) -> NDArray[np.int32]:
         """See `recsys_cg.evaluation.System.recommend`."""
         lists = self._encoded.recommend(batch, k, allow)
@@ -121,12 +141,18 @@ class ServedSystem:
         available = item_rows >= 0
         if allow is not None:
             available &= allow[item_rows]
-        excluded = self._under_test.rows_of(batch["exclude"].take(pa.array(unknown)))
-        for place, exclude in zip(unknown, excluded, strict=True):
-            rows = popularity.top(k, exclude=exclude, available=available, allow=None)
+        asked = batch.take(pa.array(unknown))
+        excluded = self._under_test.rows_of(asked["exclude"])
+        for place, exclude, trend in zip(unknown, excluded, self._encoded.trends_of(asked), strict=True):
+            rows = popularity.top(k, exclude=exclude, available=available, allow=None, trend=trend)
             lists[place] = -1
             lists[place, : len(rows)] = item_rows[rows]
         return lists
+
+
+def _count(dataset: Dataset, hours: float) -> RollingCounts:
+    queries = [dataset.queries(split) for split in ("validation", "test")]
+    return RollingCounts.of(dataset.iter_sequences(), queries, len(dataset.items), hours=hours)
 
 
 def _match(wanted: pa.ChunkedArray, known: pa.ChunkedArray) -> NDArray[np.int32]:

@@ -107,7 +107,7 @@ def measure_groups(store: Store, project: Project) -> dict[str, tuple[int, float
     (dataset,) = (one for one in map(Dataset.open, paths) if one.manifest.digest == digest)
     queries = dataset.queries("test")
     drawn = np.sort(np.random.default_rng(0).permutation(len(queries))[:5000])
-    system = ReleaseUnderTest(release, dataset.items, dataset.events).system("two_tower", 0)
+    system = ReleaseUnderTest.of(release, dataset).system("two_tower", 0)
     sample = queries.take(pa.array(drawn)).append_column(QUERY, pa.array(drawn.astype(np.int64)))
     sample = sample.append_column(EXCLUDE, sample["seen"]).combine_chunks()
     parts = [sample.slice(start, _BATCH).combine_chunks() for start in range(0, len(sample), _BATCH)]

@@ -150,7 +150,7 @@ def _train(
     release = index.build(project, quality.data, encoder)
     record = json.loads((encoder.path / EncoderFiles.TRAINING).read_text(encoding="utf-8"))
     opened = Release.open(release.path)
-    under_test = ReleaseUnderTest(opened, dataset.items, dataset.events, dataset.context)
+    under_test = ReleaseUnderTest.of(opened, dataset)
     return under_test.system(variant, seed), {"training": _summarise(record, release.manifest.info["index"])}
 
 

@@ -9,12 +9,15 @@ import pytest
 
 from recsys_cg.evaluation.queries import prepare_queries
 from recsys_cg.serving.lookup import CandidateLookup
+from recsys_cg.serving.trending import Trending
+from recsys_cg.trends import RollingCounts
 from recsys_cg.workflow.under_test import ReleaseUnderTest
 from tests.evaluation.tables import make_items, make_queries
 from tests.serving.world import EVENTS, MAX_HISTORY, US, Item, World, write_release
 
 ITEMS, NEW = 60, 8  # items of the dataset, and how many of them the release lacks; it has four others
 NAMES = [f"item_{place}" for place in range(ITEMS)]
+WINDOW_S = 60
 
 
 def opens_s(place: int) -> int | None:
@@ -25,7 +28,23 @@ def closes_s(place: int) -> int | None:
     return 200 if place % 10 == 5 else None
 
 
-def open_release(tower: Path, directory: Path, *, bonus: float, filter_seen: bool) -> CandidateLookup:
+class Log:
+    """Interactions of the dataset's items at every second, of which few are asked for often."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(5)
+        times = np.sort(rng.integers(0, 300, 2_000)) * US
+        rows = np.minimum(rng.geometric(0.05, 2_000) - 1, ITEMS - 1).astype(np.int32)
+        self.counts = RollingCounts(times, rows, ITEMS, hours=WINDOW_S / 3600)
+
+    def at(self, at_us: int) -> Trending:
+        (trend,) = self.counts.at(np.array([at_us]))
+        return Trending([NAMES[row] for row in trend.rows], trend.counts)
+
+
+def open_release(
+    tower: Path, directory: Path, *, bonus: float, filter_seen: bool, trend_bonus: float | None = None
+) -> CandidateLookup:
     rng = np.random.default_rng(0)
     known = [(name, opens_s(place), closes_s(place)) for place, name in enumerate(NAMES[: ITEMS - NEW])]
     others = [(f"old_{place}", None, 0) for place in range(4)]  # unknown to the dataset, so not to be answered either
@@ -35,10 +54,12 @@ def open_release(tower: Path, directory: Path, *, bonus: float, filter_seen: boo
         for name, from_s, until_s in (*known, *others)
     ]  # fmt: skip
     shuffled = [items[place] for place in rng.permutation(len(items))]
-    contract = {"schema": 3, "repeat_bonus": bonus} if bonus else {}
+    contract: dict[str, object] = {"schema": 3, "repeat_bonus": bonus} if bonus else {}
+    if trend_bonus is not None:
+        contract |= {"schema": 4, "trend_hours": WINDOW_S / 3600, "trend_bonus": trend_bonus}
     world = World(tower, items=shuffled, sequences=None, contract=contract, info={"filter_seen": filter_seen})
     write_release(directory, world)
-    return CandidateLookup.open(directory)
+    return CandidateLookup.open(directory, trends=Log())
 
 
 def draw_queries(longest: int) -> list[dict[str, object]]:
@@ -57,13 +78,17 @@ def draw_queries(longest: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("longest", [MAX_HISTORY, 4 * MAX_HISTORY], ids=["short", "long"])
+@pytest.mark.parametrize("trend_bonus", [None, 0.0, 0.2])
 @pytest.mark.parametrize(("bonus", "filter_seen"), [(0.0, True), (0.0, False), (0.3, False), (2.0, False), (0.3, True)])
-def test_lists_are_those_of_a_lookup(tower: Path, tmp_path: Path, bonus: float, longest: int, *, filter_seen: bool):
-    lookup = open_release(tower, tmp_path / "release", bonus=bonus, filter_seen=filter_seen)
+def test_lists_are_those_of_a_lookup(
+    tower: Path, tmp_path: Path, bonus: float, longest: int, trend_bonus: float | None, *, filter_seen: bool
+):
+    lookup = open_release(tower, tmp_path / "release", bonus=bonus, filter_seen=filter_seen, trend_bonus=trend_bonus)
     lifetimes = [(opens_s(place), closes_s(place)) for place in range(ITEMS)]
     opens, closes = ([None if one is None else one * US for one in ends] for ends in zip(*lifetimes, strict=True))
     items = make_items([1] * ITEMS, available_from=opens, available_until=closes)
-    system = ReleaseUnderTest(lookup.release, items, EVENTS).system("two_tower", 0)
+    under_test = ReleaseUnderTest(lookup.release, items, EVENTS, count=lambda hours: Log().counts)
+    system = under_test.system("two_tower", 0)
     queries = prepare_queries(
         make_queries(draw_queries(longest)), items, filter_seen=filter_seen, max_queries=10_000, seed=0
     )

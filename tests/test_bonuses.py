@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recsys_cg import bonuses
+from recsys_cg.bonuses import NOTHING_RAISED, Raised, join, lift_lists
 from recsys_cg.geometry import l2_normalise
 from recsys_cg.index.exact import ExactRetriever
-from recsys_cg.repeats import lift_lists, lift_repeats
 
 LINE = np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]], np.float32)
 AHEAD = np.array([1.0, 0.0], np.float32)
@@ -15,7 +16,8 @@ AHEAD = np.array([1.0, 0.0], np.float32)
 
 def lift(own: list[int], bonus: float, k: int = 3) -> list[tuple[int, float]]:
     rows, scores, _ = ExactRetriever(LINE).search(AHEAD[None], k)
-    found = lift_repeats(rows[0], scores[0], AHEAD, np.array(own, np.int32), vectors=LINE, bonus=bonus, k=k)
+    raised = Raised(np.array(own, np.int32), np.full(len(own), bonus, np.float32))
+    found = bonuses.lift(rows[0], scores[0], AHEAD, raised, vectors=LINE, k=k)
     return [(int(row), round(float(score), 5)) for row, score in zip(*found, strict=True)]
 
 
@@ -41,21 +43,22 @@ def test_more_own_items_than_places() -> None:
     seed=st.integers(0, 2**32 - 1),
     items=st.integers(1, 40),
     k=st.integers(1, 12),
-    bonus=st.sampled_from([0.0, 0.1, 0.5, 2.0]),
+    most=st.sampled_from([0.0, 0.1, 0.5, 2.0]),
     share=st.floats(0.0, 1.0),
 )
 def test_the_result_is_the_exact_top_k_of_the_raised_scores(
-    seed: int, items: int, k: int, bonus: float, share: float
+    seed: int, items: int, k: int, most: float, share: float
 ) -> None:
     rng = np.random.default_rng(seed)
     vectors = l2_normalise(rng.integers(-2, 3, (items, 3)) + np.array([0, 0, 0.5]))  # few directions, so many ties
     queries = l2_normalise(rng.normal(size=(4, 3)))
     met = rng.random((4, items)) < share
-    own = [np.flatnonzero(row).astype(np.int32) for row in met]
+    bonus = (rng.random((4, items)) * most).astype(np.float32)
+    own = [Raised(np.flatnonzero(row).astype(np.int32), bonus[place][row]) for place, row in enumerate(met)]
     found = ExactRetriever(vectors).search(queries, k)
-    rows, scores = lift_lists(found.rows, found.scores, queries, own, vectors=vectors, bonus=bonus)
+    rows, scores = lift_lists(found.rows, found.scores, queries, own, vectors=vectors)
     assert rows.shape == scores.shape == (4, k)
-    raised = queries @ vectors.T + np.float32(bonus) * met
+    raised = queries @ vectors.T + bonus * met
     for place in range(4):
         count = min(k, items)
         assert (rows[place, count:] == -1).all()
@@ -65,3 +68,15 @@ def test_the_result_is_the_exact_top_k_of_the_raised_scores(
         best = np.sort(raised[place])[::-1][:count]
         assert scores[place, :count] == pytest.approx(best, abs=1e-5)
         assert raised[place, rows[place, :count]] == pytest.approx(best, abs=1e-5)
+
+
+def test_joining_adds_what_one_item_gets_twice_and_changes_neither_part() -> None:
+    one = Raised(np.array([2, 5], np.int32), np.array([0.5, 0.5], np.float32))
+    other = Raised(np.array([0, 5, 7], np.int32), np.array([0.1, 0.2, 0.3], np.float32))
+    rows, bonus = join(one, other)
+    assert rows.tolist() == [0, 2, 5, 7]
+    assert rows.dtype == np.int32
+    assert bonus == pytest.approx([0.1, 0.5, 0.7, 0.3])
+    assert one.bonus.tolist() == [0.5, 0.5]
+    for pair in ((one, NOTHING_RAISED), (NOTHING_RAISED, one)):
+        assert join(*pair) is one

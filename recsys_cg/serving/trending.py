@@ -1,0 +1,123 @@
+"""What is asked for at the moment: the protocol of a source of it, and the one that reads Redis.
+
+Keys and values, for whoever writes them: ``recsys-cg:trending`` is a sorted set of item ids with the interactions of
+the last hours as scores, as many hours as the encoder's ``trend_hours``. A stream processor keeps a set a minute and
+sums them up every few seconds; of an hour::
+
+    ZINCRBY recsys-cg:minute:29001234 1 item-7
+    EXPIRE recsys-cg:minute:29001234 7200
+    ZUNIONSTORE recsys-cg:trending 60 recsys-cg:minute:29001234 recsys-cg:minute:29001233 ...
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsys_cg.serving.live import connect, without_password
+from recsys_cg.trends import MOST_TRENDING
+
+__all__ = ["RedisTrends", "Trending", "Trends"]
+
+_logger = logging.getLogger(__name__)
+_KEY = b"recsys-cg:trending"
+_NOW_US = 60_000_000
+_STALE_S = 300.0
+_LARGEST = 2**53
+
+
+@dataclass(frozen=True, eq=False)
+class Trending:
+    """Items with their interactions of the last hours.
+
+    Attributes:
+        item_ids: distinct.
+        counts: int64 [items], each >= 1.
+    """
+
+    item_ids: Sequence[str]
+    counts: NDArray[np.int64]
+
+
+class Trends(Protocol):
+    """Tells what is asked for; called by lookups, so it waits for nothing and never raises."""
+
+    def at(self, at_us: int) -> Trending | None:
+        """Return what trends at a time, microseconds UTC; None where that is not known."""
+
+
+class RedisTrends:
+    """What trends, from Redis or what speaks its protocol.
+
+    `refresh` reads, by one thread or by many; `at` only hands out what was read last. When Redis does not answer, that
+    goes on for five minutes. It is the trend of the present: of times more than a minute away nothing is known.
+
+    Args:
+        url: as of `recsys_cg.serving.live.RedisHistories`.
+        timeout_s: for connecting and for the answer; above 0.
+        observe: told an outcome: read, malformed, unavailable.
+        clock: monotonic seconds; tests pass their own.
+
+    Raises:
+        ConfigError: the URL is of another kind.
+        EnvironmentMismatchError: the Redis client is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 1.0,
+        observe: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._errors = connect(url, timeout_s, key="serving.live_trends")
+        self._where = without_password(url)
+        self._observe, self._clock = observe, clock
+        self._read: tuple[Trending, float] | None = None
+        self._is_down = False
+
+    def at(self, at_us: int) -> Trending | None:
+        """See `Trends.at`."""
+        read = self._read
+        if read is None or self._clock() - read[1] > _STALE_S or abs(time.time_ns() // 1000 - at_us) > _NOW_US:
+            return None
+        return read[0]
+
+    def refresh(self) -> None:
+        """Read what trends now; never raises."""
+        try:
+            found = self._client.zrevrange(_KEY, 0, MOST_TRENDING - 1, withscores=True)
+        except self._errors as error:
+            self._observe("unavailable")
+            if not self._is_down:
+                self._is_down = True
+                _logger.error("trends at %s are not available: %s", self._where, error, extra={"trends": "down"})
+            return
+        if self._is_down:
+            self._is_down = False
+            _logger.info("trends at %s are available again", self._where, extra={"trends": "up"})
+        kept = [(name, score) for name, score in found if 1.0 <= score <= _LARGEST and _is_text(name)]
+        self._observe("read" if len(kept) == len(found) else "malformed")
+        names = [name.decode() for name, _ in kept]
+        counts = np.array([math.floor(score) for _, score in kept], np.int64)
+        before = self._read[0] if self._read is not None else None
+        if before is not None and before.item_ids == names and np.array_equal(before.counts, counts):
+            self._read = before, self._clock()
+        else:
+            self._read = Trending(names, counts), self._clock()
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

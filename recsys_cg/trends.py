@@ -1,0 +1,148 @@
+"""What everybody turns to at the moment: items ranked higher the more often they turned up in the last hours.
+
+An encoder is trained now and then and serves for days. News, and whatever is in fashion all at once, live for hours: of
+what is read tomorrow the encoder has seen little, and how it would have embedded the rest cannot be told from content
+alone. What can be known is what is being asked for, so that is added to the score::
+
+    score(i) = similarity(i) + bonus * log(1 + interactions of i in [t - hours, t))
+
+``hours`` is declared, the bonus is one number of the encoder, fitted on validation queries, each of them with the
+counts of its own time. The logarithm makes it a product of odds: popularity of the hour times what the user likes. As
+with any bonus no wider search is needed (`recsys_cg.bonuses`). NumPy and Arrow only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from recsys_cg.bonuses import Raised
+
+__all__ = ["MOST_TRENDING", "NO_TREND", "TREND_BONUSES", "RankedTrends", "RollingCounts", "Trend"]
+
+TREND_BONUSES: Final = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
+"""Bonuses that are tried; at 1 the popularity of the hour decides nearly all, and similarity between equal counts."""
+
+MOST_TRENDING: Final = 1000
+"""Items that may have the bonus at one time: those with the largest counts, of equal ones the lower rows."""
+
+_HOUR_US = 3_600_000_000
+
+
+class Trend(NamedTuple):
+    """What was asked for in the last hours.
+
+    Attributes:
+        rows: int32 [n], distinct and rising.
+        counts: int64 [n], interactions, each >= 1.
+    """
+
+    rows: NDArray[np.int32]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: NDArray[np.integer], counts: NDArray[np.integer]) -> Self:
+        """Return the trend of distinct ``rows``, in any order, cut to `MOST_TRENDING`."""
+        order = np.lexsort((rows, -counts.astype(np.int64)))[:MOST_TRENDING]
+        order = order[np.argsort(rows[order])]
+        return cls(rows[order].astype(np.int32), counts[order].astype(np.int64))
+
+    def raised(self, bonus: float) -> Raised:
+        """Return the bonus of each item."""
+        return Raised(self.rows, (bonus * np.log1p(self.counts)).astype(np.float32))
+
+    def among(self, mask: NDArray[np.bool_]) -> Trend:
+        """Return those where ``mask`` [n] holds."""
+        return Trend(self.rows[mask], self.counts[mask])
+
+    def by_count(self) -> NDArray[np.int32]:
+        """Return the rows, those with the largest counts first, of equal ones the lower row."""
+        return self.rows[np.argsort(-self.counts, kind="stable")]
+
+
+NO_TREND: Final = Trend(np.zeros(0, np.int32), np.zeros(0, np.int64))
+
+
+class RollingCounts:
+    """Interactions of each item in the hours strictly before any time.
+
+    Args:
+        times_us: int64 [events], ascending.
+        rows: int32 [events].
+        items: number of items.
+        hours: length of the window, above 0.
+    """
+
+    def __init__(self, times_us: NDArray[np.int64], rows: NDArray[np.int32], items: int, *, hours: float) -> None:
+        self.hours = hours
+        self._times, self._rows, self._items = times_us, rows, items
+        self._window_us = round(hours * _HOUR_US)
+
+    @classmethod
+    def of(cls, sequences: Iterable[pa.Table], queries: Iterable[pa.Table], items: int, *, hours: float) -> Self:
+        """Count training interactions and the first target of each query, which happened at the query's time.
+
+        Further targets happened later, when is not known, and are not counted. Training interactions too old to count
+        for any of the queries are not kept.
+
+        Args:
+            sequences: tables of `recsys_cg.schema.sequences_schema`, in any order.
+            queries: tables of `recsys_cg.schema.queries_schema`, each complete: all that happened in its window.
+            items: number of items.
+            hours: length of the window.
+        """
+        tables = list(queries)
+        first = min((pc.min(table["time_us"]).as_py() for table in tables if len(table)), default=None)
+        times, rows = [], []
+        for table in tables:
+            asked = table.filter(pc.greater(pc.list_value_length(table["targets"]), 0))
+            times.append(asked["time_us"].to_numpy())
+            rows.append(pc.list_element(asked["targets"], 0).to_numpy())
+        for table in sequences:
+            when, what = (pc.list_flatten(table[name]).to_numpy() for name in ("times_us", "item_rows"))
+            recent = slice(None) if first is None else when >= first - round(hours * _HOUR_US)
+            times.append(when[recent])
+            rows.append(what[recent])
+        if not times:
+            return cls(np.zeros(0, np.int64), np.zeros(0, np.int32), items, hours=hours)
+        all_times, all_rows = np.concatenate(times), np.concatenate(rows)
+        order = np.argsort(all_times, kind="stable")
+        return cls(all_times[order], all_rows[order].astype(np.int32), items, hours=hours)
+
+    def at(self, times_us: NDArray[np.int64]) -> list[Trend]:
+        """Return the trend at each of the times, which may come in any order."""
+        starts = self._times.searchsorted(times_us - self._window_us)
+        stops = self._times.searchsorted(times_us)
+        counts = np.zeros(self._items, np.int64)
+        trends: list[Trend] = [NO_TREND] * len(times_us)
+        low = high = 0
+        for place in np.argsort(times_us, kind="stable").tolist():
+            start, stop = int(starts[place]), int(stops[place])
+            if start >= high:
+                counts[:] = 0
+                low = high = start
+            np.add.at(counts, self._rows[high:stop], 1)
+            np.subtract.at(counts, self._rows[low:start], 1)
+            low, high = start, stop
+            rows = counts.nonzero()[0]
+            trends[place] = Trend.of(rows, counts[rows])
+        return trends
+
+
+class RankedTrends(NamedTuple):
+    """What it takes to rank what trended at any time of a log among other items.
+
+    Attributes:
+        vectors: float32 [items of the release, dim], unit norm.
+        bonus: of the encoder.
+        counts: of the log, in rows of its dataset.
+    """
+
+    vectors: NDArray[np.float32]
+    bonus: float
+    counts: RollingCounts
