@@ -25,8 +25,8 @@ from recsys_cg.bonuses import Raised
 
 __all__ = ["MOST_TRENDING", "NO_TREND", "TREND_BONUSES", "RankedTrends", "RollingCounts", "Trend"]
 
-TREND_BONUSES: Final = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
-"""Bonuses that are tried; at 1 the popularity of the hour decides nearly all, and similarity between equal counts."""
+TREND_BONUSES: Final = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
+"""Bonuses that are tried; at 2 the popularity of the hour decides, and similarity between equal counts."""
 
 MOST_TRENDING: Final = 1000
 """Items that may have the bonus at one time: those with the largest counts, of equal ones the lower rows."""

@@ -48,6 +48,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "online-retail": ("two_tower", *_ORDINARY, *STOCK),
 }
 _DATA_OF = {"ablation": "hidden"}
+_CODE_OF_OURS = ("recsys_cg/model", "recsys_cg/bonuses.py", "recsys_cg/repeats.py", "recsys_cg/trends.py")
 _CODE_OF = {
     **dict.fromkeys(BASELINES, ("recsys_cg/evaluation/baselines", "tests/benchmarks/quality_baselines.py")),
     **dict.fromkeys(STOCK, ("tests/benchmarks/quality_tfrs.py",)),
@@ -73,7 +74,7 @@ class Piece:
             {
                 "dataset": self.quality.data.manifest.digest,
                 "config": config.section(*sections),
-                "code": _digest_code(*_CODE_OF.get(self.variant, ("recsys_cg/model",))),
+                "code": _digest_code(*_CODE_OF.get(self.variant, _CODE_OF_OURS)),
             }
         )
 
