@@ -92,10 +92,11 @@ class Bench:
         )
 
 
-def measure_groups(store: Store, project: Project) -> dict[str, tuple[int, float | None]]:
+def measure_groups(store: Store, project: Project) -> dict[str, dict[str, tuple[int, float | None]]]:
     """Return, for each of `GROUPS`, the number of targets on the next day and the share found in the first 100.
 
     Candidates are the articles that were clicked before the refresh; the dataset also holds those of the next day.
+    ``vectors`` ranks by similarity alone, ``trends`` as the release serves, with the clicks of the last hour counted.
     """
     from recsys_cg.data.dataset import Dataset
 
@@ -107,19 +108,25 @@ def measure_groups(store: Store, project: Project) -> dict[str, tuple[int, float
     (dataset,) = (one for one in map(Dataset.open, paths) if one.manifest.digest == digest)
     queries = dataset.queries("test")
     drawn = np.sort(np.random.default_rng(0).permutation(len(queries))[:5000])
-    system = ReleaseUnderTest.of(release, dataset).system("two_tower", 0)
+    systems = {
+        "vectors": ReleaseUnderTest(release, dataset.items, dataset.events).system("two_tower", 0),
+        "trends": ReleaseUnderTest.of(release, dataset).system("two_tower", 0),
+    }
     sample = queries.take(pa.array(drawn)).append_column(QUERY, pa.array(drawn.astype(np.int64)))
     sample = sample.append_column(EXCLUDE, sample["seen"]).combine_chunks()
     parts = [sample.slice(start, _BATCH).combine_chunks() for start in range(0, len(sample), _BATCH)]
     counts, ids = dataset.items["train_count"].to_numpy(), dataset.items["item_id"].to_pylist()
-    found = np.concatenate([system.recommend(part, K, counts > 0) for part in parts])
     learned = set(pq.read_table(release.path / ReleaseFiles.ENCODER / EncoderFiles.ITEM_IDS)["item_id"].to_pylist())
-    hits: dict[str, list[bool]] = {group: [] for group in GROUPS}
-    for row, targets in zip(found, sample["targets"].to_pylist(), strict=True):
-        for target in targets:
-            group = "learned" if ids[target] in learned else "folded_in" if counts[target] else "of_the_day"
-            hits[group].append(bool((row == target).any()))
-    return {group: (len(one), float(np.mean(one)) if one else None) for group, one in hits.items()}
+    measured = {}
+    for ranked_by, system in systems.items():
+        found = np.concatenate([system.recommend(part, K, counts > 0) for part in parts])
+        hits: dict[str, list[bool]] = {group: [] for group in GROUPS}
+        for row, targets in zip(found, sample["targets"].to_pylist(), strict=True):
+            for target in targets:
+                group = "learned" if ids[target] in learned else "folded_in" if counts[target] else "of_the_day"
+                hits[group].append(bool((row == target).any()))
+        measured[ranked_by] = {group: (len(one), float(np.mean(one)) if one else None) for group, one in hits.items()}
+    return measured
 
 
 def run(bench: Bench, first_day: datetime) -> list[dict[str, Any]]:
@@ -152,10 +159,13 @@ def make_figures(rows: list[dict[str, Any]]) -> list[Figure]:
     """Return recall by group, seconds and vectors, over the days."""
     figures = []
     for group in GROUPS:
-        values = [row["groups"][group][1] for row in rows if row["groups"][group][1] is not None]
-        if values and group != "of_the_day":
-            figures.append(measure_figure(f"next_day_recall@{K}_{group}", values, "share"))
-        shares = [row["groups"][group][0] / sum(one[0] for one in row["groups"].values()) for row in rows]
+        for ranked_by, shown in (("vectors", ""), ("trends", "with_trends_")):
+            values = [row["groups"][ranked_by][group][1] for row in rows]
+            values = [value for value in values if value is not None]
+            if values and group != "of_the_day":
+                figures.append(measure_figure(f"next_day_recall@{K}_{shown}{group}", values, "share"))
+        parts = [row["groups"]["vectors"] for row in rows]
+        shares = [part[group][0] / sum(one[0] for one in part.values()) for part in parts]
         figures.append(measure_figure(f"share_of_next_day_{group}", shares, "share"))
     figures.append(
         measure_figure(f"next_day_recall@{K}_popularity_of_24_hours", [row["recent"] for row in rows], "share")

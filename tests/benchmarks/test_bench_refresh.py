@@ -29,6 +29,6 @@ def test_a_refresh_finds_new_articles_by_their_readers(tmp_path: Path, monkeypat
     monkeypatch.setenv("QUICK", "1")
     record = json.loads(bench_refresh.main(tmp_path).read_text(encoding="utf-8"))
     for day in record["days"]:
-        recall = {group: share for group, (_, share) in day["groups"].items()}
+        recall = {group: share for group, (_, share) in day["groups"]["vectors"].items()}
         assert day["folded_in"] > 0
         assert recall["folded_in"] > 0.5 * recall["learned"]
