@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from recsys_cg.bonuses import join, lift
+from recsys_cg.evaluation.ragged import Ragged
 from recsys_cg.release.store import Store
 from recsys_cg.schema import EncoderFiles, ReleaseFiles, ReportFiles
 from recsys_cg.trends import Trend
@@ -106,7 +107,7 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def choose_examples(under_test: ReleaseUnderTest, queries: pa.Table, *, count: int, seed: int) -> list[dict[str, Any]]:
-    """Draw users with a history and set their lists beside what they chose next, with titles.
+    """Draw users of whose history the release knows something and set their lists beside what they chose next.
 
     Args:
         under_test: the release, asked as it serves: what was available then, without what the user met, or, where that
@@ -115,7 +116,9 @@ def choose_examples(under_test: ReleaseUnderTest, queries: pa.Table, *, count: i
         count: users.
         seed: of the draw.
     """
-    with_history = np.flatnonzero(queries["history_length"].to_numpy() > 0)
+    met_before = Ragged.from_column(queries, "history")
+    known = met_before.keep(under_test.release_rows[met_before.values] >= 0)
+    with_history = np.flatnonzero(known.lengths)
     users = queries["user_id"].take(pa.array(with_history)).to_numpy(zero_copy_only=False)
     order = np.random.default_rng(seed).permutation(len(users))
     _, first = np.unique(users[order], return_index=True)

@@ -11,6 +11,7 @@ from recsys_cg.evaluation.queries import prepare_queries
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.trending import Trending
 from recsys_cg.trends import RollingCounts
+from recsys_cg.workflow.reporting import choose_examples
 from recsys_cg.workflow.under_test import ReleaseUnderTest
 from tests.evaluation.tables import make_items, make_queries
 from tests.serving.world import EVENTS, MAX_HISTORY, US, Item, World, write_release
@@ -103,3 +104,22 @@ def test_lists_are_those_of_a_lookup(
                 assert [one.item_id for one in answer.candidates] == [NAMES[i] for i in found if i >= 0]
                 compared += 1
     assert compared > 300
+
+
+@pytest.mark.parametrize("trend_bonus", [None, 0.2])
+@pytest.mark.parametrize(("bonus", "filter_seen"), [(0.0, True), (0.3, False)])
+def test_examples_of_the_report_are_answers_of_a_lookup(
+    tower: Path, tmp_path: Path, bonus: float, trend_bonus: float | None, *, filter_seen: bool
+):
+    lookup = open_release(tower, tmp_path / "release", bonus=bonus, filter_seen=filter_seen, trend_bonus=trend_bonus)
+    items = make_items([1] * ITEMS)
+    under_test = ReleaseUnderTest(lookup.release, items, EVENTS, count=lambda hours: Log().counts)
+    asked = {str(row["user"]): row for row in draw_queries(MAX_HISTORY) if row["history"]}
+    examples = choose_examples(under_test, make_queries(list(asked.values())), count=50, seed=0)
+    assert len(examples) == 50
+    for example in examples:
+        row = asked[example["user"]]
+        happened = zip(row["history"], row["times"], row["events"], strict=True)  # type: ignore[call-overload]
+        history = [{"item": NAMES[i], "time": at / US, "event": EVENTS[e]} for i, at, e in happened]
+        answer = lookup.candidates(history=history, k=len(example["retrieved"]), at=row["time"] / US)  # type: ignore[operator]
+        assert [one.item_id for one in answer.candidates] == [one["item_id"] for one in example["retrieved"]]
