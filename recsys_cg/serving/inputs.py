@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,8 @@ __all__ = [
 ]
 
 _US = 1_000_000
-_KEYS = frozenset({"item", "time", "event"})
+_ORDERED = ("item", "time", "event")
+_KEYS = frozenset(_ORDERED)
 _EARLIEST_S, _LATEST_S = -62_135_596_800, 253_402_300_799
 
 
@@ -41,7 +42,9 @@ class HistoryEvent(NamedTuple):
 HistoryEntry = str | Mapping[str, object] | HistoryEvent
 """An item id, a `HistoryEvent`, or a mapping with ``item`` and perhaps ``time`` and ``event``."""
 
-_PLAIN, _EVENTS = frozenset({str}), frozenset({HistoryEvent})
+_PLAIN, _EVENTS, _DICTIONARIES = frozenset({str}), frozenset({HistoryEvent}), frozenset({dict})
+_NAMES, _NUMBERS = frozenset({str, type(None)}), frozenset({int, float, type(None)})
+_FLOATS = frozenset({float})
 
 
 @dataclass(frozen=True)
@@ -109,12 +112,15 @@ def parse_time(value: object) -> int:
 
 
 def names_of(entries: Sequence[HistoryEntry]) -> list[str] | None:
-    """Return the items of ``entries`` in order when all are ids or all are `HistoryEvent`; else None."""
+    """Return the items of ``entries`` in order when all are ids, all `HistoryEvent` or all dictionaries; else None."""
     kinds = set(map(type, entries))
     if kinds == _PLAIN:
         return list(entries)  # type: ignore[arg-type]  # all text
     if kinds == _EVENTS:
         return [entry.item for entry in entries]  # type: ignore[union-attr]  # all events
+    if kinds == _DICTIONARIES:
+        names = [entry.get("item") for entry in entries]  # type: ignore[union-attr]  # all dictionaries
+        return names if set(map(type, names)) == _PLAIN else None  # type: ignore[return-value]  # all text
     return None
 
 
@@ -142,23 +148,74 @@ def read_history(
         SearchError: an entry is of another type, lacks ``item``, holds an unknown key or an impossible time.
     """
     _require_list(entries)
-    parsed = None if set(map(type, entries)) <= _PLAIN else [_parse_entry(entry) for entry in entries]
-    if rows is None:
-        names = entries if parsed is None else [entry.item for entry in parsed]
-        rows = ids.rows(names)  # type: ignore[arg-type]  # all text
-    known = rows >= 0
-    unknown = len(rows) - int(np.count_nonzero(known))
-    if parsed is None:
-        kept = rows[known] if unknown else rows
+    if set(map(type, entries)) <= _PLAIN:
+        found = ids.rows(entries) if rows is None else rows  # type: ignore[arg-type]  # all text
+        known = found >= 0
+        unknown = len(found) - int(np.count_nonzero(known))
+        kept = found[known] if unknown else found
         return History(kept, np.full(len(kept), at_us, np.int64), np.zeros(len(kept), np.int32), unknown)
-    codes = [0 if entry.event is None else events.get(entry.event, -1) for entry in parsed]
-    given = [entry.time_us for entry in parsed]
+    names, given, happened = _read_columns(entries) or _parse_columns(entries)
+    found = ids.rows(names) if rows is None else rows
+    order = np.flatnonzero(found >= 0)
     is_timed = None not in given
     times = np.array(given if is_timed else _fill_times(given, at_us), np.int64)
-    order = np.flatnonzero(known)
     if is_timed:
-        order = order[np.argsort(times[order], kind="stable")]
-    return History(rows[order], times[order], np.maximum(np.array(codes, np.int32)[order], 0), unknown, codes.count(-1))
+        order = order[times[order].argsort(kind="stable")]
+    codes, strange = _codes_of(happened, events)
+    return History(found[order], times[order], codes[order], len(found) - len(order), strange)
+
+
+def _codes_of(names: Sequence[str | None], events: Mapping[str, int]) -> tuple[NDArray[np.int32], int]:
+    """Return the codes of event names, 0 for None and for unknown ones, and the number of these."""
+    if names.count(None) == len(names):
+        return np.zeros(len(names), np.int32), 0
+    codes = [0 if name is None else events.get(name, -1) for name in names]
+    return np.maximum(np.array(codes, np.int32), 0), codes.count(-1)
+
+
+_Columns = tuple[list[str], Sequence[int | None], list[str | None]]
+
+
+def _read_columns(entries: Sequence[HistoryEntry]) -> _Columns | None:
+    """Return items, times and events of dictionaries in which nothing is amiss, a column at a time; else None.
+
+    Entry by entry it takes ten times as long, and more than anything else in a lookup.
+    """
+    if set(map(type, entries)) != _DICTIONARIES:
+        return None
+    items: list[Any]
+    times: list[Any]
+    events: list[Any]
+    items, times, events = ([entry.get(key) for entry in entries] for key in _ORDERED)  # type: ignore[union-attr]
+    kinds = set(map(type, times))
+    if set(map(type, items)) != _PLAIN or not set(map(type, events)) <= _NAMES or not kinds <= _NUMBERS:
+        return None
+    given = 3 * len(items) - times.count(None) - events.count(None)
+    if sum(map(len, entries)) != given and not all(map(_KEYS.issuperset, entries)):
+        return None
+    read = _read_floats(times) if kinds == _FLOATS else _read_numbers(times)
+    return None if read is None else (items, read, events)
+
+
+def _read_floats(seconds: list[float]) -> list[int] | None:
+    """Return microseconds, or None where one is not a moment."""
+    values = np.array(seconds)
+    if not ((values >= _EARLIEST_S) & (values <= _LATEST_S)).all():
+        return None
+    moments: list[int] = np.rint(values * _US).astype(np.int64).tolist()
+    return moments
+
+
+def _read_numbers(seconds: list[Any]) -> list[int | None] | None:
+    if not all(time is None or _EARLIEST_S <= time <= _LATEST_S for time in seconds):
+        return None
+    return [None if time is None else round(time * _US) for time in seconds]
+
+
+def _parse_columns(entries: Sequence[HistoryEntry]) -> _Columns:
+    """Do the same entry by entry, whatever they are, and say what is amiss."""
+    parsed = [_parse_entry(entry) for entry in entries]
+    return [one.item for one in parsed], [one.time_us for one in parsed], [one.event for one in parsed]
 
 
 def _require_list(entries: object) -> None:

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recsys_cg.errors import SearchError
 from recsys_cg.serving.ids import IdIndex
-from recsys_cg.serving.inputs import HistoryEvent, history_inputs, parse_time, read_history
+from recsys_cg.serving.inputs import HistoryEvent, history_inputs, names_of, parse_time, read_history
 
 IDS = IdIndex(pa.chunked_array([pa.array(["a", "b", "c"])]))
 CODES = {"buy": 0, "view": 1}
@@ -141,3 +144,43 @@ def test_only_empty_histories_and_no_history_at_all():
 def test_types_are_those_of_the_tower():
     kinds = {name: value.dtype for name, value in inputs([0], [0], [0], [1], [0]).items()}
     assert kinds == {"history": np.float32, "gap_s": np.float32, "event": np.int32, "length": np.int32}
+
+
+TIMES = st.one_of(
+    st.none(),
+    st.floats(-62_135_596_800.0, 253_402_300_799.0),
+    st.floats(1.79e9, 1.8e9).map(lambda time: round(time, 6)),
+    st.integers(-62_135_596_800, 253_402_300_799),
+    st.sampled_from(["2026-01-01", "x", True, float("nan"), float("inf"), 1e300, -1e12]),
+)
+ENTRIES = st.fixed_dictionaries(
+    {"item": st.sampled_from(["a", "b", "c", "ä/🎬", "nobody", "", 5, None])},
+    optional={"time": TIMES, "event": st.sampled_from([None, "buy", "view", "unheard", 7]), "rating": st.just(1)},
+)
+
+
+@given(entries=st.lists(ENTRIES, max_size=6), clean=st.booleans())
+def test_dictionaries_are_read_as_any_mapping_is(entries: list[dict[str, object]], clean: bool) -> None:
+    if clean:  # otherwise nearly every list is refused
+        for entry in entries:
+            entry.pop("rating", None)
+            entry["item"] = str(entry["item"])
+            if not isinstance(entry.get("event"), str | None):
+                entry["event"] = None
+            if not isinstance(time := entry.get("time"), float) or not -1e10 < time < 1e10:
+                entry["time"] = 0.5
+
+    def outcome(given: list[object]) -> object:
+        try:
+            found = read_history(given, IDS, {"buy": 0, "view": 1}, 10**15)  # type: ignore[arg-type]
+        except SearchError as error:
+            return str(error)
+        lists = [column.tolist() for column in (found.rows, found.times_us, found.events)]
+        return [*lists, found.unknown, found.unknown_events]
+
+    assert outcome(list(entries)) == outcome(list(map(MappingProxyType, entries)))
+    assert names_of(entries) == (
+        [entry["item"] for entry in entries]
+        if entries and all(isinstance(entry["item"], str) for entry in entries)
+        else None
+    )
