@@ -6,8 +6,9 @@ alone. What can be known is what is being asked for, so that is added to the sco
 
     score(i) = similarity(i) + bonus * log(1 + interactions of i in [t - hours, t))
 
-``hours`` is declared, the bonus is one number of the encoder, fitted on validation queries, each of them with the
-counts of its own time. The logarithm makes it a product of odds: popularity of the hour times what the user likes. As
+``hours`` is declared, the bonus is one number of the release, fitted on validation queries, each of them with the
+counts of its own time: beside an encoder that knows the items it is small, beside one that was trained days ago it
+decides nearly all. The logarithm makes it a product of odds: popularity of the hour times what the user likes. As
 with any bonus no wider search is needed (`recsys_cg.bonuses`). NumPy and Arrow only.
 """
 
@@ -25,7 +26,7 @@ from recsys_cg.bonuses import Raised
 
 __all__ = ["MOST_TRENDING", "NO_TREND", "TREND_BONUSES", "RankedTrends", "RollingCounts", "Trend"]
 
-TREND_BONUSES: Final = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
+TREND_BONUSES: Final = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
 """Bonuses that are tried; at 2 the popularity of the hour decides, and similarity between equal counts."""
 
 MOST_TRENDING: Final = 1000
@@ -139,7 +140,7 @@ class RankedTrends(NamedTuple):
 
     Attributes:
         vectors: float32 [items of the release, dim], unit norm.
-        bonus: of the encoder.
+        bonus: of the release.
         counts: of the log, in rows of its dataset.
     """
 

@@ -102,12 +102,6 @@ class ModelConfig(Section):
         description="added to the similarity of items of the history, where those are candidates; "
         "default: fitted on validation queries if evaluation.filter_seen is false, else 0",
     )
-    trend_hours: float | None = Field(
-        None, gt=0.0, le=24 * 366, description="items get a bonus for interactions of the last hours; default: none do"
-    )
-    trend_bonus: float | None = Field(
-        None, ge=0.0, le=2.0, description="times log(1 + interactions); default: fitted on validation queries"
-    )
     loss: Annotated[str, one_of("softmax", "symmetric", "sigmoid", "triplet", "margin")] = "softmax"
     loss_options: dict[str, Any] = Field(default_factory=dict, description="what a loss of your own is called with")
     margin: float = Field(0.2, gt=0.0, le=2.0, description="triplet and margin: cosine by which the positive must lead")
@@ -128,8 +122,6 @@ class ModelConfig(Section):
                 f"temperature = {self.temperature} is outside "
                 f"[temperature_min, temperature_max] = [{self.temperature_min}, {self.temperature_max}]"
             )
-        if self.trend_bonus is not None and self.trend_hours is None:
-            raise ValueError("trend_bonus needs trend_hours, the hours that are counted")
         kinds = [source.kind for source in self.negatives]
         twice = [kind for kind in ("in_batch", "cross_batch", "mined", "impressions") if kinds.count(kind) > 1]
         if twice:
@@ -194,9 +186,17 @@ class IndexConfig(Section):
     k: Positive = Field(100, description="list length at which target_recall holds")
     exact_below: int = Field(5_000, ge=0, description="auto: catalogues smaller than this use exact search")
     tuning_queries: Positive = Field(1024, description="queries to tune on; up to twice as many verify the choice")
+    trend_hours: float | None = Field(
+        None, gt=0.0, le=24 * 366, description="items get a bonus for interactions of the last hours; default: none do"
+    )
+    trend_bonus: float | None = Field(
+        None, ge=0.0, le=2.0, description="times log(1 + interactions); default: fitted on validation queries"
+    )
 
     @model_validator(mode="after")
     def _options_fit_the_kind(self) -> Self:
         if self.options and not is_extension(self.kind):
             raise ValueError(f"options are those of a backend of your own, and kind is {self.kind!r}")
+        if self.trend_bonus is not None and self.trend_hours is None:
+            raise ValueError("trend_bonus needs trend_hours, the hours that are counted")
         return self

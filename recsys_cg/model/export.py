@@ -119,12 +119,9 @@ def write_item_tables(directory: Path, items: pa.Table, features_json: str) -> N
 def write_contract(directory: Path, contract: dict[str, Any]) -> None:
     """Write encoder.json: what a reader of the towers needs to know.
 
-    Its schema is 2 where ``contract`` has context features, 3 where it has a ``repeat_bonus`` and 4 where it has
-    ``trend_hours``, each of which a reader of the one before would leave out without a word.
+    Its schema is 2 where ``contract`` has context features and 3 where it has a ``repeat_bonus``, which a reader of the
+    one before would leave out without a word.
     """
-    schema = 1
-    for number, key in ((2, "context"), (3, "repeat_bonus"), (4, "trend_hours")):
-        if contract.get(key):
-            schema = number
+    schema = 3 if contract.get("repeat_bonus") else 2 if "context" in contract else 1
     text = json.dumps({"schema": schema, **contract}, indent=1, ensure_ascii=False)
     (directory / EncoderFiles.CONTRACT).write_text(text + "\n", encoding="utf-8")

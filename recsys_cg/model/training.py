@@ -29,7 +29,6 @@ from recsys_cg.model.two_tower import TwoTower
 from recsys_cg.model.validation import RecallProbe
 from recsys_cg.progress import say
 from recsys_cg.schema import EncoderFiles
-from recsys_cg.trends import RollingCounts
 
 __all__ = ["train_encoder"]
 
@@ -66,8 +65,8 @@ def train_encoder(
         filter_seen: in the validation recall, items of a query's past are no candidates; as they will be measured.
 
     Returns:
-        ``dim``, ``best_epoch``, ``validation_recall`` (None without validation queries; without
-        bonuses), ``repeat_bonus``, ``trend_bonus``, ``parameters``, ``events``, ``max_history``.
+        ``dim``, ``best_epoch``, ``validation_recall`` (None without validation queries; without the bonus of
+        repeats), ``repeat_bonus``, ``parameters``, ``events``, ``max_history``.
 
     Raises:
         DataError: the dataset holds no item or no training event, its content does not fit its features, or impressions
@@ -98,16 +97,11 @@ def train_encoder(
     with strategy.scope():
         loop = TrainingLoop(network, sequences, probe, catalogue.counts, training=training, seed=seed)
         state = loop.run(checkpoints, fingerprint=_fingerprint(data, model, training, seed, filter_seen))
-    repeat_bonus, by_repeats = _fit_repeats(network, probe, model, filter_seen=filter_seen)
-    trend_bonus, by_trends = _fit_trends(network, probe, data, model, repeat_bonus=repeat_bonus)
-    trends = {} if model.trend_hours is None else {"trend_hours": model.trend_hours, "trend_bonus": trend_bonus}
-    bonuses = {**({"repeat_bonus": repeat_bonus} if repeat_bonus else {}), **trends}
-    _export(network, data, catalogue, directory, model=model, bonuses=bonuses)
+    bonus, by_bonus = _fit_repeats(network, probe, model, filter_seen=filter_seen)
+    _export(network, data, catalogue, directory, model=model, repeat_bonus=bonus)
     facts: dict[str, Any] = {"parameters": network.parameters}
-    for name, by_bonus in (("repeat", by_repeats), ("trend", by_trends)):
-        if by_bonus:
-            rounded = {str(one): round(recall, 6) for one, recall in by_bonus.items()}
-            facts[f"validation_recall_by_{name}_bonus"] = rounded
+    if by_bonus:
+        facts["validation_recall_by_repeat_bonus"] = {str(one): round(recall, 6) for one, recall in by_bonus.items()}
     audit = _audit(network, data, sequences, seed)
     if audit is not None:
         pyarrow.csv.write_csv(audit.table, directory / EncoderFiles.MINED_NEGATIVES)
@@ -121,8 +115,7 @@ def train_encoder(
         "dim": model.dim,
         "best_epoch": state.best_epoch,
         "validation_recall": recall,
-        "repeat_bonus": repeat_bonus,
-        "trend_bonus": trend_bonus,
+        "repeat_bonus": bonus,
         "parameters": network.parameters,
         "events": list(data.events),
         "max_history": data.max_history,
@@ -188,23 +181,6 @@ def _fit_repeats(
     return best, by_bonus
 
 
-def _fit_trends(
-    network: TwoTower, probe: RecallProbe, data: Dataset, model: ModelConfig, *, repeat_bonus: float
-) -> tuple[float, dict[float, float]]:
-    """Return the bonus of what trends, and the validation recall at each bonus that was tried, if any."""
-    if model.trend_hours is None or model.trend_bonus is not None:
-        return (0.0 if model.trend_hours is None else model.trend_bonus or 0.0), {}
-    if not probe.size:
-        raise DataError("model.trend_hours needs validation queries to fit its bonus: add some, or set trend_bonus")
-    counts = RollingCounts.of(
-        data.iter_sequences(), [data.queries("validation")], len(data.items), hours=model.trend_hours
-    )
-    by_bonus = probe.recall_by_trend_bonus(network, *network.encode_items(), counts, repeat_bonus=repeat_bonus)
-    best = max(by_bonus, key=lambda bonus: by_bonus[bonus])  # of equal ones the smallest
-    say(f"trend bonus {best:g}: validation recall {by_bonus[0.0]:.4f} without, {by_bonus[best]:.4f} with it")
-    return best, by_bonus
-
-
 def _context_columns(data: Dataset) -> list[str]:
     return [feature.field_name for feature in data.context.features]
 
@@ -222,7 +198,7 @@ def _export(  # noqa: PLR0913, RUF100 - what is exported
     directory: Path,
     *,
     model: ModelConfig,
-    bonuses: Mapping[str, float],
+    repeat_bonus: float,
 ) -> None:
     export_query_tower(network.served_tower(), directory, dim=model.dim, max_history=data.max_history)
     export_item_tower(network.item_tower, catalogue.features, directory)
@@ -238,7 +214,7 @@ def _export(  # noqa: PLR0913, RUF100 - what is exported
             "query_encoder": model.query_encoder,
             "temperature": float(network.task.temperature.value().numpy()),
             **({"context": data.context.to_list()} if len(data.context) else {}),
-            **bonuses,
+            **({"repeat_bonus": repeat_bonus} if repeat_bonus else {}),
         },
     )
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from recsys_cg.bonuses import NOTHING_RAISED, Raised, join, lift_lists
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.histories import QueryArrays, gather_histories, query_arrays
 from recsys_cg.model.two_tower import TwoTower
 from recsys_cg.repeats import REPEAT_BONUSES, Repeats
-from recsys_cg.trends import TREND_BONUSES, RollingCounts, Trend
 
 __all__ = ["RecallProbe", "encode_queries", "top_rows"]
 
 _SCORES = 1 << 25
 _MOST_ROWS = 1024
-_NO_VECTORS = np.zeros((0, 0), np.float32)
 
 
 def encode_queries(
@@ -70,7 +67,6 @@ class RecallProbe:
         self.targets = _Lists(kept["targets"])
         self._seen = _Lists(kept["seen"])
         self._history = _Lists(kept["history"])
-        self._times_us = kept["time_us"].to_numpy()
         self._filter_seen = filter_seen
         self._k = k
 
@@ -104,66 +100,18 @@ class RecallProbe:
         For probes of which the past are candidates; arguments as `recall`.
         """
 
-        def raise_by(bonus: float, part: slice) -> list[Raised]:
-            return self._repeats(part, bonus)
-
-        return self._recall_by_bonus(model, vectors, history_vectors, REPEAT_BONUSES, raise_by)
-
-    def recall_by_trend_bonus(
-        self,
-        model: TwoTower,
-        vectors: NDArray[np.float32],
-        history_vectors: NDArray[np.float32],
-        counts: RollingCounts,
-        *,
-        repeat_bonus: float = 0.0,
-    ) -> dict[float, float]:
-        """Return mean recall@k at each of `TREND_BONUSES`, for what trends at each query's time.
-
-        Args:
-            model: as of `recall`.
-            vectors: as of `recall`.
-            history_vectors: as of `recall`.
-            counts: of all interactions up to the last query.
-            repeat_bonus: of items of the history, beside it.
-        """
-        trends: dict[int, list[Trend]] = {}
-
-        def raise_by(bonus: float, part: slice) -> list[Raised]:
-            if part.start not in trends:
-                trends.clear()
-                trends[part.start] = [
-                    trend.among(~np.isin(trend.rows, seen)) if self._filter_seen else trend
-                    for trend, seen in zip(counts.at(self._times_us[part]), self._seen.lists(part), strict=True)
-                ]
-            own = self._repeats(part, repeat_bonus) if repeat_bonus else [NOTHING_RAISED] * len(trends[part.start])
-            return [join(one, trend.raised(bonus)) for one, trend in zip(own, trends[part.start], strict=True)]
-
-        return self._recall_by_bonus(model, vectors, history_vectors, TREND_BONUSES, raise_by)
-
-    def _repeats(self, part: slice, bonus: float) -> list[Raised]:
-        repeats = Repeats(_NO_VECTORS, bonus, self.max_history)
-        return [repeats.raised(np.unique(one[-self.max_history :])) for one in self._history.lists(part)]
-
-    def _recall_by_bonus(
-        self,
-        model: TwoTower,
-        vectors: NDArray[np.float32],
-        history_vectors: NDArray[np.float32],
-        bonuses: Sequence[float],
-        raise_by: Callable[[float, slice], list[Raised]],
-    ) -> dict[float, float]:
         catalogue = tf.constant(vectors)
         block = max(1, min(_MOST_ROWS, _SCORES // len(vectors)))
-        totals = dict.fromkeys(bonuses, 0.0)
+        nothing = self._seen.pairs(slice(0, 0))
+        totals = dict.fromkeys(REPEAT_BONUSES, 0.0)
         for start in range(0, self.size, block):
             part = slice(start, min(start + block, self.size))
             encoded = encode_queries(model, self.arrays, history_vectors, part)
-            barred = self._seen.pairs(part if self._filter_seen else slice(0, 0))
-            rows = top_rows(tf.constant(encoded), catalogue, barred, k=min(self._k, len(vectors))).numpy()
-            scores = np.where(rows >= 0, np.einsum("qd,qkd->qk", encoded, vectors[rows]), -np.inf).astype(np.float32)
+            rows = top_rows(tf.constant(encoded), catalogue, nothing, k=min(self._k, len(vectors))).numpy()
+            scores = np.einsum("qd,qkd->qk", encoded, vectors[rows])
+            own = [np.unique(one[-self.max_history :]) for one in self._history.lists(part)]
             for bonus in totals:
-                lifted, _ = lift_lists(rows, scores, encoded, raise_by(bonus, part), vectors=vectors)
+                lifted, _ = Repeats(vectors, bonus, self.max_history).lift(rows, scores, encoded, own)
                 totals[bonus] += self._recall_of(lifted, part)
         return {bonus: total / self.size for bonus, total in totals.items()}
 

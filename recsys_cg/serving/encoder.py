@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,8 +27,7 @@ __all__ = ["EncoderContract", "QueryEncoder"]
 _INPUTS = ("history", "gap_s", "event", "length")
 _LARGEST = 32
 _UNSIZED = -1
-_FORMAT, _FORMAT_WITH_CONTEXT, _FORMAT_WITH_REPEATS, _FORMAT_WITH_TRENDS = 1, 2, 3, 4
-_LARGEST_BONUS = 2.0
+_FORMAT, _FORMAT_WITH_CONTEXT, _FORMAT_WITH_REPEATS = 1, 2, 3
 _NORM_TOLERANCE = 1e-3
 
 
@@ -45,9 +43,6 @@ class EncoderContract:
         context: the context features, in the order of the input ``context``; none in encoders of format 1.
         repeat_bonus: what a lookup adds to the similarity of items of the history, where they are candidates; see
             `recsys_cg.repeats`. 0 in encoders of formats 1 and 2.
-        trend_hours: of which interactions are counted for the bonus of `recsys_cg.trends`; None: it has none, as in
-            encoders of formats 1 to 3.
-        trend_bonus: that bonus, times ``log(1 + interactions)``.
     """
 
     dim: int
@@ -56,8 +51,6 @@ class EncoderContract:
     events: tuple[str, ...]
     context: ContextSet = field(default_factory=ContextSet)
     repeat_bonus: float = 0.0
-    trend_hours: float | None = None
-    trend_bonus: float = 0.0
 
     @classmethod
     def read(cls, directory: Path) -> Self:
@@ -78,8 +71,6 @@ class EncoderContract:
                 tuple(map(str, raw["events"])),
                 ContextSet.from_list(raw.get("context", ())),
                 float(raw.get("repeat_bonus", 0.0)),
-                float(raw["trend_hours"]) if "trend_hours" in raw else None,
-                float(raw["trend_bonus"]) if "trend_hours" in raw else 0.0,
             )
             schema, normalisation = raw["schema"], raw["normalisation"]
         except FileNotFoundError as error:
@@ -89,14 +80,9 @@ class EncoderContract:
         expected = _FORMAT_WITH_CONTEXT if len(contract.context) else _FORMAT
         if contract.repeat_bonus:
             expected = _FORMAT_WITH_REPEATS
-        if contract.trend_hours is not None:
-            expected = _FORMAT_WITH_TRENDS
         least = min(contract.dim, contract.history_dim, contract.max_history, len(contract.events))
-        for name in ("repeat_bonus", "trend_bonus"):
-            if not 0.0 <= getattr(contract, name) <= _LARGEST_BONUS:
-                raise ArtifactCorruptError(f"{path} has {name} {getattr(contract, name)}, expected 0 to 2")
-        if contract.trend_hours is not None and not 0.0 < contract.trend_hours < math.inf:
-            raise ArtifactCorruptError(f"{path} has trend_hours {contract.trend_hours}, expected more than 0")
+        if not 0.0 <= contract.repeat_bonus <= 2.0:
+            raise ArtifactCorruptError(f"{path} has repeat_bonus {contract.repeat_bonus}, expected 0 to 2")
         if schema != expected or least < 1:
             raise ArtifactCorruptError(f"{path} has schema {schema!r} and {contract}: schema {expected} was expected")
         if normalisation != "l2":

@@ -64,13 +64,13 @@ class CandidateLookup:
     Args:
         release: an open release.
         live: where histories of users are read that are fresher than those of the release; None: nowhere.
-        trends: tells what is asked for at the moment, for a release whose encoder ranks by it; None: nothing is known.
+        trends: tells what is asked for at the moment, for a release that ranks by it; None: nothing is known.
     """
 
     def __init__(self, release: Release, live: LiveHistories | None = None, trends: Trends | None = None) -> None:
         self.release = release
         self._live = live
-        self._trends = trends if release.encoder.contract.trend_hours is not None else None
+        self._trends = trends if release.trends is not None else None
         self._trend: tuple[Trending, Trend] | None = None
 
     @classmethod
@@ -315,8 +315,8 @@ class CandidateLookup:
         raised = NOTHING_RAISED
         if len(plan.repeats) and self.release.repeats is not None:
             raised = self.release.repeats.raised(plan.repeats)
-        if plan.trend is not None:
-            raised = join(raised, plan.trend.raised(self.release.encoder.contract.trend_bonus))
+        if plan.trend is not None and self.release.trends is not None:
+            raised = join(raised, plan.trend.raised(self.release.trends.bonus))
         eligible = ~np.isin(raised.rows, plan.exclude)
         if plan.available is not None:
             eligible &= plan.available[raised.rows]

@@ -27,6 +27,7 @@ from recsys_cg.serving.fallback import Popularity
 from recsys_cg.serving.histories import HistoryStore
 from recsys_cg.serving.ids import IdIndex, take
 from recsys_cg.serving.memory import return_unused
+from recsys_cg.serving.trending import TrendRule, read_trend_rule
 
 __all__ = ["Release"]
 
@@ -123,6 +124,7 @@ class Release:
                 items.column("last_seen_us").fill_null(int(_NEVER_US)).to_numpy(),
             ),
         )
+        release.trends  # noqa: B018 - what cannot be is refused now, not by the first lookup
         return_unused()
         return release
 
@@ -139,6 +141,15 @@ class Release:
         """How items of the history are ranked where they are candidates; None: as any other."""
         contract = self.encoder.contract
         return Repeats(self.vectors, contract.repeat_bonus, contract.max_history) if contract.repeat_bonus else None
+
+    @cached_property
+    def trends(self) -> TrendRule | None:
+        """How what was asked for in the last hours is ranked; None: as any other.
+
+        Raises:
+            ArtifactCorruptError: the manifest says so in a way that cannot be.
+        """
+        return read_trend_rule(self.manifest.info.get("trends"), self.path / MANIFEST)
 
     @cached_property
     def content(self) -> ContentEncoder:

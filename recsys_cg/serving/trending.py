@@ -1,7 +1,7 @@
 """What is asked for at the moment: the protocol of a source of it, and the one that reads Redis.
 
 Keys and values, for whoever writes them: ``recsys-cg:trending`` is a sorted set of item ids with the interactions of
-the last hours as scores, as many hours as the encoder's ``trend_hours``. A stream processor keeps a set a minute and
+the last hours as scores, as many hours as ``index.trend_hours``. A stream processor keeps a set a minute and
 sums them up every few seconds; of an hour::
 
     ZINCRBY recsys-cg:minute:29001234 1 item-7
@@ -16,21 +16,24 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recsys_cg.errors import ArtifactCorruptError
 from recsys_cg.serving.live import connect, without_password
 from recsys_cg.trends import MOST_TRENDING
 
-__all__ = ["RedisTrends", "Trending", "Trends"]
+__all__ = ["RedisTrends", "TrendRule", "Trending", "Trends", "read_trend_rule"]
 
 _logger = logging.getLogger(__name__)
 _KEY = b"recsys-cg:trending"
 _NOW_US = 60_000_000
 _STALE_S = 300.0
 _LARGEST = 2**53
+_LARGEST_BONUS = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +47,35 @@ class Trending:
 
     item_ids: Sequence[str]
     counts: NDArray[np.int64]
+
+
+class TrendRule(NamedTuple):
+    """How a release ranks what was asked for in the last hours.
+
+    Attributes:
+        hours: that are counted, above 0.
+        bonus: times ``log(1 + interactions)``, 0 to 2.
+    """
+
+    hours: float
+    bonus: float
+
+
+def read_trend_rule(recorded: object, path: Path) -> TrendRule | None:
+    """Read what a release's manifest says; None where it says nothing.
+
+    Raises:
+        ArtifactCorruptError: it is no such rule; ``path`` is the manifest's.
+    """
+    if recorded is None:
+        return None
+    try:
+        rule = TrendRule(float(recorded["hours"]), float(recorded["bonus"]))  # type: ignore[index]
+    except (TypeError, KeyError, ValueError) as error:
+        raise ArtifactCorruptError(f"{path}: info.trends is {recorded!r}") from error
+    if not 0.0 < rule.hours < math.inf or not 0.0 <= rule.bonus <= _LARGEST_BONUS:
+        raise ArtifactCorruptError(f"{path}: info.trends is {recorded!r}; hours above 0 and a bonus of 0 to 2 are read")
+    return rule
 
 
 class Trends(Protocol):

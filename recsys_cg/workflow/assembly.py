@@ -135,6 +135,7 @@ def assemble(
     pq.write_table(items, directory / ReleaseFiles.ITEMS)
     queries = _tuning_queries(project, dataset, query_encoder, embedded)
     index = _build_index(project, items, directory, embedded, queries)
+    trends = _fit_trends(project.config, dataset, query_encoder, embedded, directory)
     if project.config.serving.histories:
         from recsys_cg.serving.histories import write_histories
 
@@ -157,6 +158,7 @@ def assemble(
         "reused_vectors": 0 if reuse is None else int((np.delete(reuse[0], folded) >= 0).sum()),
         "folded_in": len(folded),
         "index": index,
+        **({} if trends is None else {"trends": trends}),
     }
 
 
@@ -252,6 +254,31 @@ def _build_index(
         buckets=items["bucket"].to_pylist(),
         seed=project.seed,
     )
+
+
+def _fit_trends(
+    config: Config, dataset: Dataset, encoder: QueryEncoder, embedded: _Vectors, directory: Path
+) -> Mapping[str, Any] | None:
+    if config.index.trend_hours is None:
+        return None
+    from recsys_cg.index.load import open_index
+    from recsys_cg.repeats import Repeats
+    from recsys_cg.serving.queries import encode_queries
+    from recsys_cg.workflow.trends import fit_trends
+
+    contract, vectors = encoder.contract, embedded.vectors
+    asked: list[tuple[pa.Table, NDArray[np.float32]]] = []
+
+    def encode(queries: pa.Table) -> NDArray[np.float32]:
+        if not asked or asked[0][0] is not queries:  # every bonus is tried on the same batch
+            known = dataset.context.translate(queries, contract.context)
+            known = recode_events(known, "history_events", dataset.events, contract.events)
+            asked[:] = [(queries, encode_queries(encoder, embedded.history_vectors, known))]
+        return asked[0][1]
+
+    repeats = Repeats(vectors, contract.repeat_bonus, contract.max_history) if contract.repeat_bonus else None
+    retriever = open_index(directory / ReleaseFiles.INDEX, vectors)
+    return fit_trends(config, dataset, encode, retriever, vectors=vectors, repeats=repeats)
 
 
 def _tuning_queries(

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from recsys_cg.bonuses import join, lift
+from recsys_cg.bonuses import NOTHING_RAISED, join, lift
 from recsys_cg.evaluation.ragged import Ragged
 from recsys_cg.release.store import Store
 from recsys_cg.schema import EncoderFiles, ReleaseFiles, ReportFiles
@@ -156,7 +156,7 @@ def _ask(  # noqa: PLR0917 - what one example needs
     exclude = [seen] if release.filters_seen else None
     found = release.retriever.search(vector[None, :], _SHOWN, exclude=exclude, allow=available)
     rows, scores = found.rows[0, : found.found[0]], found.scores[0, : found.found[0]]
-    raised = trend.raised(release.encoder.contract.trend_bonus)
+    raised = NOTHING_RAISED if release.trends is None else trend.raised(release.trends.bonus)
     if release.filters_seen:
         raised = raised.among(~np.isin(raised.rows, seen))
     elif release.repeats is not None:

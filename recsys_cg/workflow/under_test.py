@@ -73,11 +73,10 @@ class ReleaseUnderTest:
     def system(self, name: str, seed: int) -> ServedSystem:
         """Return the release as a system to be measured: what a lookup would answer, fallback included."""
         index = self.release.retriever
-        contract = self.release.encoder.contract
-        context, hours = contract.context.names, contract.trend_hours
+        context, rule = self.release.encoder.contract.context.names, self.release.trends
         trends = None
-        if hours is not None and self.count is not None:
-            trends = RankedTrends(self.release.vectors, contract.trend_bonus, self.count(hours))
+        if rule is not None and self.count is not None:
+            trends = RankedTrends(self.release.vectors, rule.bonus, self.count(rule.hours))
         first = "" if trends is None else "trending and then the "
         encoded = TwoTowerSystem(
             name,
@@ -91,7 +90,7 @@ class ReleaseUnderTest:
                 "without_history": f"the {first}most popular items, as a lookup answers",
                 **({"context": list(context)} if context else {}),
                 **({"repeat_bonus": self.release.repeats.bonus} if self.release.repeats else {}),
-                **({"trend_hours": hours, "trend_bonus": contract.trend_bonus} if trends else {}),
+                **({"trend_hours": rule.hours, "trend_bonus": rule.bonus} if rule is not None and trends else {}),
             },
             seed=seed,
             repeats=self.release.repeats,
@@ -151,6 +150,7 @@ class ServedSystem:
 
 
 def _count(dataset: Dataset, hours: float) -> RollingCounts:
+    """Count training interactions and what was asked for in the windows behind them."""
     queries = [dataset.queries(split) for split in ("validation", "test")]
     return RollingCounts.of(dataset.iter_sequences(), queries, len(dataset.items), hours=hours)
 

@@ -271,27 +271,3 @@ def test_where_people_come_back_to_items_a_bonus_for_them_is_fitted(tmp_path: Pa
     hidden = train(data, tmp_path / "hidden", training=short)
     assert hidden.info["repeat_bonus"] == 0.0
     assert json.loads((hidden.directory / EncoderFiles.CONTRACT).read_text())["schema"] == 1
-
-
-def test_where_fashions_come_and_go_a_bonus_for_what_trends_is_fitted(tmp_path: Path) -> None:
-    rng = np.random.default_rng(4)
-    rows = []
-    for hour in range(60):  # what half of the users turn to changes from hour to hour
-        fashion = rng.choice(80, 2, replace=False)
-        for step in range(30):
-            item = rng.choice(fashion) if step % 2 else rng.integers(80)
-            rows.append((f"user-{rng.integers(60)}", f"item-{item}", (hour * 3600 + step * 100) * 1_000_000))
-    events = pd.DataFrame(rows, columns=["user", "item", "time_us"]).assign(code=np.int8(0), weight=np.float32(1.0))
-    data = write_dataset(tmp_path / "dataset", events, make_catalogue(), max_history=12)
-    short = {"epochs": 1, "validation_k": 5}
-    fitted = train(data, tmp_path / "fitted", training=short, model={"trend_hours": 1.0}, filter_seen=False)
-    record = json.loads((fitted.directory / EncoderFiles.TRAINING).read_text())
-    recalls = {float(bonus): recall for bonus, recall in record["validation_recall_by_trend_bonus"].items()}
-    contract = json.loads((fitted.directory / EncoderFiles.CONTRACT).read_text())
-    best = fitted.info["trend_bonus"]
-    assert (contract["schema"], contract["trend_hours"], contract["trend_bonus"]) == (4, 1.0, best)
-    assert best > 0.0
-    assert recalls[best] == max(recalls.values()) > recalls[0.0] + 0.2
-    given = train(data, tmp_path / "given", training=short, model={"trend_hours": 2.0, "trend_bonus": 0.25})
-    contract = json.loads((given.directory / EncoderFiles.CONTRACT).read_text())
-    assert (contract["schema"], contract["trend_hours"], contract["trend_bonus"]) == (4, 2.0, 0.25)

@@ -10,7 +10,6 @@ from recsys_cg.model import validation
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.validation import RecallProbe
 from recsys_cg.schema import queries_schema
-from recsys_cg.trends import RollingCounts
 
 
 class Mirror:
@@ -118,29 +117,3 @@ def test_recall_by_repeat_bonus_counts_what_the_raised_lists_hold() -> None:
     assert by_bonus[0.1] == 0.5
     assert by_bonus[2.0] == 0.5
     assert list(by_bonus) == sorted(by_bonus)
-
-
-def test_recall_by_trend_bonus_counts_what_trended_at_each_query_and_was_not_met() -> None:
-    # Both queries come from item 0, where item 4 ranks last at .921 against .995 of the best, item 1. Item 4 is asked
-    # for ten times, which adds 2.4 bonuses, an hour before the second query and after the first one.
-    hour = 3_600_000_000
-    records = [([0], [4], [0]), ([0], [4], [0]), ([0], [1], [0, 4])]
-    table = queries(records)
-    table = table.set_column(table.column_names.index("time_us"), "time_us", pa.array([hour, 3 * hour, 3 * hour]))
-    counts = RollingCounts(np.full(10, 2 * hour), np.full(10, 4, np.int32), 5, hours=1.0)
-    probe = RecallProbe(table, max_history=3, k=1, most=100, seed=0)
-    by_bonus = probe.recall_by_trend_bonus(Mirror(), VECTORS, VECTORS, counts)  # type: ignore[arg-type]
-    assert by_bonus[0.0] == by_bonus[0.03] == pytest.approx(1 / 3)
-    assert by_bonus[0.05] == by_bonus[1.0] == pytest.approx(2 / 3)  # the third has met item 4
-
-
-def test_repeats_and_trends_add_up() -> None:
-    hour = 3_600_000_000
-    table = queries([([4, 0], [4], [0, 4])])
-    table = table.set_column(table.column_names.index("time_us"), "time_us", pa.array([hour]))
-    counts = RollingCounts(np.full(1, hour - 1), np.full(1, 4, np.int32), 5, hours=1.0)
-    probe = RecallProbe(table, max_history=3, k=1, most=100, seed=0, filter_seen=False)
-    # Items 0 and 4 were met and are raised alike; item 4 needs .079 more, and log 2 times the bonus gives it.
-    by_bonus = probe.recall_by_trend_bonus(Mirror(), VECTORS, VECTORS, counts, repeat_bonus=0.3)  # type: ignore[arg-type]
-    assert by_bonus[0.1] == 0.0
-    assert by_bonus[0.15] == 1.0

@@ -141,14 +141,6 @@ def test_the_bonus_of_repeats_is_read(folder: Path):
     assert EncoderContract.read(folder).repeat_bonus == 0.5
 
 
-def test_the_bonus_of_trends_is_read(folder: Path):
-    path = folder / "encoder.json"
-    plain = json.loads(path.read_text())
-    path.write_text(json.dumps(plain | {"schema": 4, "trend_hours": 1, "trend_bonus": 0.05}))
-    contract = EncoderContract.read(folder)
-    assert (contract.trend_hours, contract.trend_bonus, contract.repeat_bonus) == (1.0, 0.05, 0.0)
-
-
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -159,12 +151,6 @@ def test_the_bonus_of_trends_is_read(folder: Path):
         ({"schema": 3, "repeat_bonus": 2.5}, ArtifactCorruptError),
         ({"schema": 3, "repeat_bonus": -0.5}, ArtifactCorruptError),
         ({"schema": 3, "repeat_bonus": float("nan")}, ArtifactCorruptError),
-        ({"trend_hours": 1, "trend_bonus": 0.1}, ArtifactCorruptError),
-        ({"schema": 4}, ArtifactCorruptError),
-        ({"schema": 4, "trend_hours": 1}, ArtifactCorruptError),
-        ({"schema": 4, "trend_hours": 0, "trend_bonus": 0.1}, ArtifactCorruptError),
-        ({"schema": 4, "trend_hours": float("inf"), "trend_bonus": 0.1}, ArtifactCorruptError),
-        ({"schema": 4, "trend_hours": 1, "trend_bonus": -0.1}, ArtifactCorruptError),
         ({"dim": "x"}, ArtifactCorruptError),
         ({"dim": None}, ArtifactCorruptError),
         ({"max_history": 0}, ArtifactCorruptError),

@@ -55,10 +55,11 @@ def open_release(
         for name, from_s, until_s in (*known, *others)
     ]  # fmt: skip
     shuffled = [items[place] for place in rng.permutation(len(items))]
-    contract: dict[str, object] = {"schema": 3, "repeat_bonus": bonus} if bonus else {}
+    contract = {"schema": 3, "repeat_bonus": bonus} if bonus else {}
+    info: dict[str, object] = {"filter_seen": filter_seen}
     if trend_bonus is not None:
-        contract |= {"schema": 4, "trend_hours": WINDOW_S / 3600, "trend_bonus": trend_bonus}
-    world = World(tower, items=shuffled, sequences=None, contract=contract, info={"filter_seen": filter_seen})
+        info["trends"] = {"hours": WINDOW_S / 3600, "bonus": trend_bonus}
+    world = World(tower, items=shuffled, sequences=None, contract=contract, info=info)
     write_release(directory, world)
     return CandidateLookup.open(directory, trends=Log())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recsys_cg.errors import ConfigError
+from recsys_cg.errors import ArtifactCorruptError, ConfigError
 from recsys_cg.serving.answer import Answer
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.trending import RedisTrends, Trending
@@ -21,7 +21,7 @@ from tests.serving.server import Server
 from tests.serving.world import World, publish_release, write_release
 
 BONUS, KEY = 0.25, "recsys-cg:trending"
-CONTRACT = {"schema": 4, "trend_hours": 1.0, "trend_bonus": BONUS}
+INFO = {"trends": {"hours": 1.0, "bonus": BONUS}}
 
 
 class Now:
@@ -34,9 +34,9 @@ class Now:
         return self.trending
 
 
-def open_with(path: Path, tower: Path, counts: Mapping[str, int] | None, **contract: float) -> CandidateLookup:
+def open_with(path: Path, tower: Path, counts: Mapping[str, int] | None) -> CandidateLookup:
     if not path.exists():
-        write_release(path, World(tower, contract=CONTRACT | contract))
+        write_release(path, World(tower, info=INFO))
     return CandidateLookup.open(path, trends=Now(counts))
 
 
@@ -87,7 +87,7 @@ def test_where_nothing_is_known_to_trend_lists_are_by_similarity(
     )
 
 
-def test_an_encoder_without_trends_takes_no_notice_of_them(tower: Path, tmp_path: Path) -> None:
+def test_a_release_without_trends_takes_no_notice_of_them(tower: Path, tmp_path: Path) -> None:
     write_release(tmp_path / "plain", World(tower))
     asked, unasked = (CandidateLookup.open(tmp_path / "plain", trends=one) for one in (Now({"c": 10**6}), None))
     assert scores(asked.candidates(history=["a"], k=50)) == scores(unasked.candidates(history=["a"], k=50))
@@ -119,6 +119,21 @@ def test_what_trends_may_change_between_two_lookups(tower: Path, tmp_path: Path)
     assert names(lookup.candidates(history=["a"], k=1)) == ["b"]
     lookup._trends.trending = None  # type: ignore[union-attr]
     assert "b" not in names(lookup.candidates(history=["c"], k=1))
+
+
+@pytest.mark.parametrize(
+    "trends",
+    [
+        "yes", {}, {"hours": 1.0}, {"hours": "x", "bonus": 0.1}, {"hours": 0, "bonus": 0.1}, {"hours": 1, "bonus": 2.5},
+        {"hours": 1, "bonus": -0.1}, {"hours": float("inf"), "bonus": 0.1}, {"hours": 1, "bonus": float("nan")},
+    ],
+)  # fmt: skip
+def test_a_rule_that_cannot_be_is_refused_when_the_release_is_opened(
+    tower: Path, tmp_path: Path, trends: object
+) -> None:
+    write_release(tmp_path / "r", World(tower, info={"trends": trends}))
+    with pytest.raises(ArtifactCorruptError, match=r"manifest\.json: info\.trends"):
+        CandidateLookup.open(tmp_path / "r")
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +234,7 @@ def test_an_address_that_is_none_of_a_redis_is_refused(url: str) -> None:
 
 def test_the_service_ranks_by_what_redis_says(tower: Path, tmp_path: Path, server: RedisServer) -> None:
     server.client.flushall()
-    publish_release(tmp_path / "store", World(tower, contract=CONTRACT))
+    publish_release(tmp_path / "store", World(tower, info=INFO))
     with Server(tmp_path / "store", live_trends=server.url, reload_seconds=0.1) as service:
 
         def first(**request: object) -> str:
