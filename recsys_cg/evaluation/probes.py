@@ -152,7 +152,7 @@ def answer(
         k: list length.
         targets: item_ids that each query looks for; None where nobody knows.
         repeats: where what was met is answered too, how it is ranked. The distance of the nearest item is without the
-            bonus.
+            bonus. What trends has none here: it is the hour's, not the release's.
     """
     lists, best, hits = [], np.full(len(vectors), -np.inf), np.full(len(vectors), np.nan)
     ids = items.column("item_id").combine_chunks()
