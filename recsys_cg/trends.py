@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from recsys_cg.bonuses import Raised
 
-__all__ = ["MOST_TRENDING", "NO_TREND", "TREND_BONUSES", "RankedTrends", "RollingCounts", "Trend"]
+__all__ = ["MOST_TRENDING", "NO_TREND", "TREND_BONUSES", "RankedTrends", "RollingCounts", "Trend", "first_targets"]
 
 TREND_BONUSES: Final = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
 """Bonuses that are tried; at 2 the popularity of the hour decides, and similarity between equal counts."""
@@ -80,7 +80,6 @@ class RollingCounts:
     """
 
     def __init__(self, times_us: NDArray[np.int64], rows: NDArray[np.int32], items: int, *, hours: float) -> None:
-        self.hours = hours
         self._times, self._rows, self._items = times_us, rows, items
         self._window_us = round(hours * _HOUR_US)
 
@@ -101,9 +100,9 @@ class RollingCounts:
         first = min((pc.min(table["time_us"]).as_py() for table in tables if len(table)), default=None)
         times, rows = [], []
         for table in tables:
-            asked = table.filter(pc.greater(pc.list_value_length(table["targets"]), 0))
-            times.append(asked["time_us"].to_numpy())
-            rows.append(pc.list_element(asked["targets"], 0).to_numpy())
+            when, what = first_targets(table)
+            times.append(when)
+            rows.append(what)
         for table in sequences:
             when, what = (pc.list_flatten(table[name]).to_numpy() for name in ("times_us", "item_rows"))
             recent = slice(None) if first is None else when >= first - round(hours * _HOUR_US)
@@ -133,6 +132,16 @@ class RollingCounts:
             rows = counts.nonzero()[0]
             trends[place] = Trend.of(rows, counts[rows])
         return trends
+
+
+def first_targets(queries: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return (times, item_rows) of the first target of each query that has one, which happened at the query's time.
+
+    Further ones (``dataset.targets = "window"``) happened later, when is not known: dated by the query they would tell
+    the future.
+    """
+    asked = queries.filter(pc.greater(pc.list_value_length(queries["targets"]), 0))
+    return asked["time_us"].to_numpy(), pc.list_element(asked["targets"], 0).to_numpy()
 
 
 class RankedTrends(NamedTuple):

@@ -99,7 +99,6 @@ class RecallProbe:
 
         For probes of which the past are candidates; arguments as `recall`.
         """
-
         catalogue = tf.constant(vectors)
         block = max(1, min(_MOST_ROWS, _SCORES // len(vectors)))
         nothing = self._seen.pairs(slice(0, 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -153,11 +153,12 @@ async def _live(  # noqa: PLR0917 - the parts of the service
     await _look(follower, metrics)
     tasks = [
         asyncio.create_task(batcher.run()),
-        asyncio.create_task(_follow(follower, metrics, config.reload_seconds)),
+        asyncio.create_task(_repeat(config.reload_seconds, lambda: _look(follower, metrics))),
     ]
     if trends is not None:
-        await asyncio.to_thread(trends.refresh)
-        tasks.append(asyncio.create_task(_read_trends(trends, config.reload_seconds)))
+        read = trends.refresh
+        await asyncio.to_thread(read)
+        tasks.append(asyncio.create_task(_repeat(config.reload_seconds, lambda: asyncio.to_thread(read))))
     try:
         if rpc is not None:
             port = await rpc.start()
@@ -173,16 +174,10 @@ async def _live(  # noqa: PLR0917 - the parts of the service
                 await task
 
 
-async def _follow(follower: Follower, metrics: Metrics, every_s: float) -> None:
+async def _repeat(every_s: float, work: Callable[[], Awaitable[None]]) -> None:
     while True:
         await asyncio.sleep(every_s)
-        await _look(follower, metrics)
-
-
-async def _read_trends(trends: RedisTrends, every_s: float) -> None:
-    while True:
-        await asyncio.sleep(every_s)
-        await asyncio.to_thread(trends.refresh)
+        await work()
 
 
 async def _look(follower: Follower, metrics: Metrics) -> None:

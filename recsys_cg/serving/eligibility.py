@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-__all__ = ["Availability"]
+__all__ = ["Availability", "may_be_answered"]
 
 _ALWAYS = np.iinfo(np.int64)
 _KEPT = 4
@@ -58,3 +58,19 @@ class Availability:
 def _fill(column: pa.ChunkedArray, value: int) -> NDArray[np.int64]:
     filled: NDArray[np.int64] = pc.fill_null(column, value).to_numpy()
     return filled
+
+
+def may_be_answered(
+    rows: NDArray[np.int32],
+    *,
+    exclude: NDArray[np.int32],
+    available: NDArray[np.bool_] | None,
+    allow: NDArray[np.int32] | None,
+) -> NDArray[np.bool_]:
+    """Return bool [len(rows)]: which of ``rows`` are not excluded, and available and allowed where that is limited."""
+    eligible = ~np.isin(rows, exclude)
+    if available is not None:
+        eligible &= available[rows]
+    if allow is not None:
+        eligible &= np.isin(rows, allow)
+    return eligible

@@ -19,6 +19,7 @@ from recsys_cg.errors import (
     MetricMismatchError,
     SearchError,
 )
+from recsys_cg.repeats import Repeats
 from recsys_cg.schema import EncoderFiles
 from recsys_cg.serving.litert import load_graph
 
@@ -88,6 +89,10 @@ class EncoderContract:
         if normalisation != "l2":
             raise MetricMismatchError(f"{path} says normalisation {normalisation!r}; vectors here are L2-normalised")
         return contract
+
+    def repeats(self, vectors: NDArray[np.float32]) -> Repeats | None:
+        """Return how items of the history are ranked among ``vectors``, those of the items; None: as any other."""
+        return Repeats(vectors, self.repeat_bonus, self.max_history) if self.repeat_bonus else None
 
 
 class _Runner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from recsys_cg.serving.eligibility import may_be_answered
 from recsys_cg.trends import Trend
 
 __all__ = ["Popularity"]
@@ -55,7 +56,8 @@ class Popularity:
             trend: what was asked for in the last hours, if that is known.
         """
         if trend is not None:
-            first = self._trending(trend, exclude, available, allow)[:k]
+            eligible = may_be_answered(trend.rows, exclude=exclude, available=available, allow=allow)
+            first = trend.among(eligible).by_count()[:k]
             rest = self.top(k, exclude=np.union1d(exclude, first), available=available, allow=allow)
             return np.concatenate([first, rest])[:k]
         order = self._order if allow is None else self.sort(allow)
@@ -70,17 +72,3 @@ class Popularity:
             found += len(parts[-1])
             start, size = start + size, size * 2
         return np.concatenate(parts)[:k] if parts else np.zeros(0, np.int32)
-
-    @staticmethod
-    def _trending(
-        trend: Trend,
-        exclude: NDArray[np.int32],
-        available: NDArray[np.bool_] | None,
-        allow: NDArray[np.int32] | None,
-    ) -> NDArray[np.int32]:
-        eligible = ~np.isin(trend.rows, exclude)
-        if available is not None:
-            eligible &= available[trend.rows]
-        if allow is not None:
-            eligible &= np.isin(trend.rows, allow)
-        return trend.among(eligible).by_count()

@@ -17,6 +17,7 @@ from recsys_cg.errors import SearchError, StoreError
 from recsys_cg.release.store import Store
 from recsys_cg.serving.answer import Answer, Candidate, Reason, Request, check_ids, check_k
 from recsys_cg.serving.context import ContextValue, context_inputs
+from recsys_cg.serving.eligibility import may_be_answered
 from recsys_cg.serving.inputs import HistoryEntry, HistoryEvent, history_inputs, parse_time
 from recsys_cg.serving.live import LiveHistories
 from recsys_cg.serving.planning import NO_HISTORY, Plan, make_plans, now_us
@@ -317,11 +318,7 @@ class CandidateLookup:
             raised = self.release.repeats.raised(plan.repeats)
         if plan.trend is not None and self.release.trends is not None:
             raised = join(raised, plan.trend.raised(self.release.trends.bonus))
-        eligible = ~np.isin(raised.rows, plan.exclude)
-        if plan.available is not None:
-            eligible &= plan.available[raised.rows]
-        if plan.allow is not None:
-            eligible &= np.isin(raised.rows, plan.allow)
+        eligible = may_be_answered(raised.rows, exclude=plan.exclude, available=plan.available, allow=plan.allow)
         return raised if eligible.all() else raised.among(eligible)
 
     def _trend_at(self, at_us: int) -> Trend | None:

@@ -139,8 +139,7 @@ class Release:
     @cached_property
     def repeats(self) -> Repeats | None:
         """How items of the history are ranked where they are candidates; None: as any other."""
-        contract = self.encoder.contract
-        return Repeats(self.vectors, contract.repeat_bonus, contract.max_history) if contract.repeat_bonus else None
+        return self.encoder.contract.repeats(self.vectors)
 
     @cached_property
     def trends(self) -> TrendRule | None:

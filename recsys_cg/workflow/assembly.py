@@ -24,10 +24,19 @@ from recsys_cg.schema import EncoderFiles, ReleaseFiles
 from recsys_cg.workflow.project import Project, Stage, StageKey
 
 if TYPE_CHECKING:
+    from recsys_cg.data.context import ContextSet
     from recsys_cg.data.dataset import Dataset
-    from recsys_cg.serving.encoder import QueryEncoder
+    from recsys_cg.serving.encoder import EncoderContract, QueryEncoder
 
-__all__ = ["EncoderSource", "assemble", "name_release", "previous_vectors", "recode_events", "settings"]
+__all__ = [
+    "EncoderSource",
+    "assemble",
+    "name_release",
+    "previous_vectors",
+    "recode_events",
+    "settings",
+    "translate_queries",
+]
 
 _RELEASED_COLUMNS = (
     "item_row",
@@ -259,10 +268,7 @@ def _build_index(
 def _fit_trends(
     config: Config, dataset: Dataset, encoder: QueryEncoder, embedded: _Vectors, directory: Path
 ) -> Mapping[str, Any] | None:
-    if config.index.trend_hours is None:
-        return None
     from recsys_cg.index.load import open_index
-    from recsys_cg.repeats import Repeats
     from recsys_cg.serving.queries import encode_queries
     from recsys_cg.workflow.trends import fit_trends
 
@@ -271,14 +277,12 @@ def _fit_trends(
 
     def encode(queries: pa.Table) -> NDArray[np.float32]:
         if not asked or asked[0][0] is not queries:  # every bonus is tried on the same batch
-            known = dataset.context.translate(queries, contract.context)
-            known = recode_events(known, "history_events", dataset.events, contract.events)
+            known = translate_queries(queries, dataset.events, dataset.context, contract)
             asked[:] = [(queries, encode_queries(encoder, embedded.history_vectors, known))]
         return asked[0][1]
 
-    repeats = Repeats(vectors, contract.repeat_bonus, contract.max_history) if contract.repeat_bonus else None
-    retriever = open_index(directory / ReleaseFiles.INDEX, vectors)
-    return fit_trends(config, dataset, encode, retriever, vectors=vectors, repeats=repeats)
+    load = partial(open_index, directory / ReleaseFiles.INDEX, vectors)
+    return fit_trends(config, dataset, encode, load, vectors=vectors, repeats=contract.repeats(vectors))
 
 
 def _tuning_queries(
@@ -292,6 +296,13 @@ def _tuning_queries(
     chosen = np.sort(np.random.default_rng(project.seed).choice(len(queries), size=wanted, replace=False))
     sample = recode_events(queries.take(pa.array(chosen)), "history_events", dataset.events, encoder.contract.events)
     return encode_queries(encoder, embedded.history_vectors, sample)
+
+
+def translate_queries(
+    queries: pa.Table, events: Sequence[str], context: ContextSet, contract: EncoderContract
+) -> pa.Table:
+    """Return queries with the codes of an encoder in place of those of a dataset's ``events`` and ``context``."""
+    return recode_events(context.translate(queries, contract.context), "history_events", events, contract.events)
 
 
 def recode_events(table: pa.Table, column: str, names: Sequence[str], wanted: Sequence[str]) -> pa.Table:

@@ -28,7 +28,7 @@ def fit_trends(
     config: Config,
     dataset: Dataset,
     encode: Callable[[pa.Table], NDArray[np.float32]],
-    retriever: Retriever,
+    load: Callable[[], Retriever],
     *,
     vectors: NDArray[np.float32],
     repeats: Repeats | None,
@@ -43,7 +43,7 @@ def fit_trends(
         config: ``[index]``, ``[evaluation]`` and ``[project]`` are read.
         dataset: of the release, row for row.
         encode: queries table -> float32 [queries, dim], unit norm.
-        retriever: the index of the release.
+        load: opens the index of the release; called where there is something to fit.
         vectors: float32 [items, dim], unit norm.
         repeats: how items of the history are ranked.
 
@@ -70,7 +70,7 @@ def fit_trends(
         validation, dataset.items, filter_seen=config.evaluation.filter_seen, max_queries=_QUERIES, seed=seed
     )
     counts = RollingCounts.of(dataset.iter_sequences(), [validation], len(dataset.items), hours=hours)
-    rows = np.arange(len(dataset.items), dtype=np.int32)
+    rows, retriever = np.arange(len(dataset.items), dtype=np.int32), load()
     systems = [
         TwoTowerSystem(
             str(bonus),

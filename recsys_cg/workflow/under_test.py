@@ -20,7 +20,7 @@ from recsys_cg.schema import ReleaseFiles
 from recsys_cg.serving.queries import encode_queries
 from recsys_cg.serving.release import Release
 from recsys_cg.trends import RankedTrends, RollingCounts, Trend
-from recsys_cg.workflow.assembly import recode_events
+from recsys_cg.workflow.assembly import translate_queries
 
 __all__ = ["ReleaseUnderTest", "ServedSystem"]
 
@@ -66,9 +66,8 @@ class ReleaseUnderTest:
     def encode(self, queries: pa.Table) -> NDArray[np.float32]:
         """Encode queries whose histories are rows and event codes of the dataset, in their context."""
         release = self.release
-        queries = self.context.translate(queries, release.encoder.contract.context)
-        queries = recode_events(queries, "history_events", self.events, release.encoder.contract.events)
-        return encode_queries(release.encoder, release.history_vectors, queries, row_map=self.release_rows)
+        known = translate_queries(queries, self.events, self.context, release.encoder.contract)
+        return encode_queries(release.encoder, release.history_vectors, known, row_map=self.release_rows)
 
     def system(self, name: str, seed: int) -> ServedSystem:
         """Return the release as a system to be measured: what a lookup would answer, fallback included."""

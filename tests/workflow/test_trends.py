@@ -56,7 +56,7 @@ def fit(dataset: Dataset, **index: float) -> dict[str, object] | None:
             "index": {"k": 5, **index},
         }
     )
-    found = fit_trends(config, dataset, encode, ExactRetriever(vectors), vectors=vectors, repeats=None)
+    found = fit_trends(config, dataset, encode, lambda: ExactRetriever(vectors), vectors=vectors, repeats=None)
     return None if found is None else dict(found)
 
 

@@ -13,6 +13,7 @@ from recsys_cg.evaluation.baselines.sessions import Sessions
 from recsys_cg.evaluation.queries import EXCLUDE
 from recsys_cg.evaluation.ragged import Ragged
 from recsys_cg.evaluation.ranking import top_k
+from recsys_cg.trends import first_targets
 
 __all__ = ["Popularity", "RecentPopularity", "events_of"]
 
@@ -48,17 +49,12 @@ class Popularity:
 
 
 def events_of(sessions: Sessions, evaluation: Sequence[pa.Table]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return (times ascending, item_rows) of all training interactions and of the first target of each query.
-
-    The first target happened at the query's time. Further ones (``dataset.targets = "window"``) happened later, when
-    is not known: dated by the query they would tell the future, so they are not counted.
-    """
+    """Return (times ascending, item_rows) of all training interactions and of `recsys_cg.trends.first_targets`."""
     times, rows = [sessions.times_us], [sessions.item_rows.values]
     for queries in evaluation:
-        targets = Ragged.from_column(queries, "targets")
-        asked = np.flatnonzero(targets.lengths > 0)
-        times.append(queries.column("time_us").to_numpy()[asked])
-        rows.append(targets.values[targets.offsets[asked]])
+        when, what = first_targets(queries)
+        times.append(when)
+        rows.append(what)
     all_times, all_rows = np.concatenate(times), np.concatenate(rows)
     order = np.argsort(all_times, kind="stable")
     return all_times[order], all_rows[order].astype(np.int32)
