@@ -190,15 +190,16 @@ def _fit_one(catalogue: pa.Table, config: FeatureConfig, training: pa.Array) -> 
         **common,
         max_values=config.max_values,
         separator=config.separator,
-        vocabulary=_most_frequent(values, config.max_vocabulary),
+        vocabulary=_most_frequent(values, config.max_vocabulary, least=config.min_items),
         hash_buckets=config.hash_buckets,
     )
 
 
-def _most_frequent(values: pa.Array, most: int) -> tuple[str, ...]:
+def _most_frequent(values: pa.Array, most: int, *, least: int) -> tuple[str, ...]:
     counted = pc.value_counts(values)
     table = pa.table({"value": counted.field("values"), "count": counted.field("counts")})
-    ordered = table.sort_by([("count", "descending"), ("value", "ascending")])
+    frequent = table.filter(pc.greater_equal(table["count"], least))
+    ordered = frequent.sort_by([("count", "descending"), ("value", "ascending")])
     return tuple(ordered.column("value").slice(0, most).to_pylist())
 
 

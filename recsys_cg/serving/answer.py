@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from recsys_cg.errors import SearchError
 from recsys_cg.serving.context import ContextValue
-from recsys_cg.serving.inputs import HistoryEntry
+from recsys_cg.serving.entries import HistoryColumns, HistoryEntry
 
 __all__ = ["Answer", "Candidate", "Fallback", "Reason", "Request", "check_ids", "check_k"]
 
@@ -73,7 +73,7 @@ class Answer:
 class Request:
     """One lookup of a batch; see `CandidateLookup.candidates` for the meaning of each field."""
 
-    history: Sequence[HistoryEntry] | None = None
+    history: Sequence[HistoryEntry] | HistoryColumns | None = None
     user_id: str | None = None
     k: int = 100
     exclude: Sequence[str] = ()

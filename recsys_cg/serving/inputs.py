@@ -2,49 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsys_cg.errors import SearchError
+from recsys_cg.serving.entries import HistoryColumns, HistoryEntry, columns_of
 from recsys_cg.serving.ids import IdIndex
 
-__all__ = [
-    "History",
-    "HistoryEntry",
-    "HistoryEvent",
-    "QueryTensors",
-    "history_inputs",
-    "names_of",
-    "parse_time",
-    "read_history",
-]
+__all__ = ["History", "QueryTensors", "history_inputs", "read_history"]
 
 _US = 1_000_000
-_ORDERED = ("item", "time", "event")
-_KEYS = frozenset(_ORDERED)
-_EARLIEST_S, _LATEST_S = -62_135_596_800, 253_402_300_799
-
-
-class HistoryEvent(NamedTuple):
-    """One thing a user did: with which item, when (microseconds UTC, None: not known), what (None: not known)."""
-
-    item: str
-    time_us: int | None = None
-    event: str | None = None
-
-
-HistoryEntry = str | Mapping[str, object] | HistoryEvent
-"""An item id, a `HistoryEvent`, or a mapping with ``item`` and perhaps ``time`` and ``event``."""
-
-_PLAIN, _EVENTS, _DICTIONARIES = frozenset({str}), frozenset({HistoryEvent}), frozenset({dict})
-_NAMES, _NUMBERS = frozenset({str, type(None)}), frozenset({int, float, type(None)})
-_FLOATS = frozenset({float})
 
 
 @dataclass(frozen=True)
@@ -82,50 +53,8 @@ class QueryTensors(TypedDict):
     length: NDArray[np.int32]
 
 
-def parse_time(value: object) -> int:
-    """Return a moment as microseconds since the Unix epoch, UTC.
-
-    Args:
-        value: seconds since the epoch (int or float), a `datetime`, or RFC 3339 text; without a zone it is UTC.
-
-    Raises:
-        SearchError: it is none of these, is not finite, or lies outside the years 1 to 9999.
-    """
-    if type(value) is float and _EARLIEST_S <= value <= _LATEST_S:  # what comes most, and never NaN
-        return round(value * _US)
-    if isinstance(value, str):
-        text = value
-        try:
-            value = datetime.fromisoformat(text.upper())
-        except ValueError as error:
-            raise SearchError(f"time {text[:40]!r} is neither RFC 3339 nor seconds since 1970") from error
-    if isinstance(value, datetime):
-        try:
-            value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-        except (OverflowError, ValueError) as error:
-            raise SearchError(f"time {value} lies outside the years 1 to 9999") from error
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SearchError(f"a time is seconds since 1970 or RFC 3339 text, not {type(value).__name__}")
-    if not math.isfinite(value) or not _EARLIEST_S <= value <= _LATEST_S:
-        raise SearchError(f"time {value!r} is not a number of seconds within the years 1 to 9999")
-    return round(value * _US)
-
-
-def names_of(entries: Sequence[HistoryEntry]) -> list[str] | None:
-    """Return the items of ``entries`` in order when all are ids, all `HistoryEvent` or all dictionaries; else None."""
-    kinds = set(map(type, entries))
-    if kinds == _PLAIN:
-        return list(entries)  # type: ignore[arg-type]  # all text
-    if kinds == _EVENTS:
-        return [entry.item for entry in entries]  # type: ignore[union-attr]  # all events
-    if kinds == _DICTIONARIES:
-        names = [entry.get("item") for entry in entries]  # type: ignore[union-attr]  # all dictionaries
-        return names if set(map(type, names)) == _PLAIN else None  # type: ignore[return-value]  # all text
-    return None
-
-
 def read_history(
-    entries: Sequence[HistoryEntry],
+    entries: Sequence[HistoryEntry] | HistoryColumns,
     ids: IdIndex,
     events: Mapping[str, int],
     at_us: int,
@@ -147,22 +76,26 @@ def read_history(
     Raises:
         SearchError: an entry is of another type, lacks ``item``, holds an unknown key or an impossible time.
     """
-    _require_list(entries)
-    if set(map(type, entries)) <= _PLAIN:
-        found = ids.rows(entries) if rows is None else rows  # type: ignore[arg-type]  # all text
-        known = found >= 0
-        unknown = len(found) - int(np.count_nonzero(known))
-        kept = found[known] if unknown else found
-        return History(kept, np.full(len(kept), at_us, np.int64), np.zeros(len(kept), np.int32), unknown)
-    names, given, happened = _read_columns(entries) or _parse_columns(entries)
-    found = ids.rows(names) if rows is None else rows
+    if not isinstance(entries, HistoryColumns):
+        _require_list(entries)
+        if set(map(type, entries)) <= {str}:
+            return _read_ids(ids.rows(entries) if rows is None else rows, at_us)  # type: ignore[arg-type]  # all text
+        entries = columns_of(entries)
+    found = ids.rows(entries.items) if rows is None else rows
     order = np.flatnonzero(found >= 0)
-    is_timed = None not in given
-    times = np.array(given if is_timed else _fill_times(given, at_us), np.int64)
+    is_timed = None not in entries.times_us
+    times = np.array(entries.times_us if is_timed else _fill_times(entries.times_us, at_us), np.int64)
     if is_timed:
         order = order[times[order].argsort(kind="stable")]
-    codes, strange = _codes_of(happened, events)
+    codes, strange = _codes_of(entries.events, events)
     return History(found[order], times[order], codes[order], len(found) - len(order), strange)
+
+
+def _read_ids(found: NDArray[np.int32], at_us: int) -> History:
+    known = found >= 0
+    unknown = len(found) - int(np.count_nonzero(known))
+    kept = found[known] if unknown else found
+    return History(kept, np.full(len(kept), at_us, np.int64), np.zeros(len(kept), np.int32), unknown)
 
 
 def _codes_of(names: Sequence[str | None], events: Mapping[str, int]) -> tuple[NDArray[np.int32], int]:
@@ -173,72 +106,9 @@ def _codes_of(names: Sequence[str | None], events: Mapping[str, int]) -> tuple[N
     return np.maximum(np.array(codes, np.int32), 0), codes.count(-1)
 
 
-_Columns = tuple[list[str], Sequence[int | None], list[str | None]]
-
-
-def _read_columns(entries: Sequence[HistoryEntry]) -> _Columns | None:
-    """Return items, times and events of dictionaries in which nothing is amiss, a column at a time; else None.
-
-    Entry by entry it takes ten times as long, and more than anything else in a lookup.
-    """
-    if set(map(type, entries)) != _DICTIONARIES:
-        return None
-    items: list[Any]
-    times: list[Any]
-    events: list[Any]
-    items, times, events = ([entry.get(key) for entry in entries] for key in _ORDERED)  # type: ignore[union-attr]
-    kinds = set(map(type, times))
-    if set(map(type, items)) != _PLAIN or not set(map(type, events)) <= _NAMES or not kinds <= _NUMBERS:
-        return None
-    given = 3 * len(items) - times.count(None) - events.count(None)
-    if sum(map(len, entries)) != given and not all(map(_KEYS.issuperset, entries)):
-        return None
-    read = _read_floats(times) if kinds == _FLOATS else _read_numbers(times)
-    return None if read is None else (items, read, events)
-
-
-def _read_floats(seconds: list[float]) -> list[int] | None:
-    """Return microseconds, or None where one is not a moment."""
-    values = np.array(seconds)
-    if not ((values >= _EARLIEST_S) & (values <= _LATEST_S)).all():
-        return None
-    moments: list[int] = np.rint(values * _US).astype(np.int64).tolist()
-    return moments
-
-
-def _read_numbers(seconds: list[Any]) -> list[int | None] | None:
-    if not all(time is None or _EARLIEST_S <= time <= _LATEST_S for time in seconds):
-        return None
-    return [None if time is None else round(time * _US) for time in seconds]
-
-
-def _parse_columns(entries: Sequence[HistoryEntry]) -> _Columns:
-    """Do the same entry by entry, whatever they are, and say what is amiss."""
-    parsed = [_parse_entry(entry) for entry in entries]
-    return [one.item for one in parsed], [one.time_us for one in parsed], [one.event for one in parsed]
-
-
 def _require_list(entries: object) -> None:
     if isinstance(entries, str | bytes | Mapping) or not isinstance(entries, Sequence):
         raise SearchError(f"a history is a list of items, not {type(entries).__name__}")
-
-
-def _parse_entry(entry: HistoryEntry) -> HistoryEvent:
-    if isinstance(entry, HistoryEvent):
-        return entry
-    if isinstance(entry, str):
-        return HistoryEvent(entry)
-    if not isinstance(entry, Mapping):
-        raise SearchError(f"a history holds item ids or mappings with 'item', not {type(entry).__name__}")
-    item, time, event = entry.get("item"), entry.get("time"), entry.get("event")
-    if not entry.keys() <= _KEYS:
-        strange = min(map(str, set(entry) - _KEYS))
-        raise SearchError(f"a history entry has 'item', 'time' and 'event', not {strange!r}")
-    if not isinstance(item, str):
-        raise SearchError(f"'item' of a history entry is an id (text), not {type(item).__name__}")
-    if event is not None and not isinstance(event, str):
-        raise SearchError(f"'event' of a history entry is a name (text), not {type(event).__name__}")
-    return HistoryEvent(item, None if time is None else parse_time(time), event)
 
 
 def _fill_times(times: Sequence[int | None], at_us: int) -> list[int]:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from recsys_cg.errors import ConfigError, EnvironmentMismatchError, SearchError
-from recsys_cg.serving.inputs import HistoryEvent, parse_time
+from recsys_cg.serving.entries import HistoryEvent, parse_time
 
 __all__ = ["UNAVAILABLE", "LiveHistories", "LiveHistory", "RedisHistories", "connect", "without_password"]
 

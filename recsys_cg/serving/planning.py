@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from recsys_cg.errors import SearchError
 from recsys_cg.serving.answer import Fallback, Request, check_ids, check_k
 from recsys_cg.serving.context import read_context
-from recsys_cg.serving.inputs import History, names_of, parse_time, read_history
+from recsys_cg.serving.entries import HistoryColumns, names_of, parse_time
+from recsys_cg.serving.inputs import History, read_history
 from recsys_cg.serving.live import LiveHistories, LiveHistory
 from recsys_cg.serving.release import Release
 from recsys_cg.trends import Trend
@@ -101,9 +102,9 @@ def _read_live(requests: Sequence[Request], live: LiveHistories | None) -> list[
     return found
 
 
-def _names(history: object) -> list[str]:
-    is_list = isinstance(history, list | tuple)
-    return (names_of(history) if is_list else None) or []  # type: ignore[arg-type]  # other lists are looked up alone
+def _names(history: object) -> Sequence[str]:
+    is_known = isinstance(history, list | tuple | HistoryColumns)
+    return (names_of(history) if is_known else None) or []  # type: ignore[arg-type]  # others are looked up alone
 
 
 def make_plan(

@@ -19,7 +19,8 @@ from pydantic import (
 from recsys_cg.config import ServingConfig
 from recsys_cg.errors import SearchError
 from recsys_cg.serving.answer import Request
-from recsys_cg.serving.inputs import HistoryEvent, parse_time
+from recsys_cg.serving.entries import EARLIEST_S, LATEST_S, HistoryEvent, parse_time
+from recsys_cg.serving.plain import LONGEST_ID, PlainReader
 
 __all__ = ["HistoryItem", "Moment", "RequestModels", "to_request"]
 
@@ -39,16 +40,15 @@ def _check_number(value: object) -> object:
     return value
 
 
-_EARLIEST_S, _LATEST_S = -62_135_596_800, 253_402_300_799
 _WhenText = Annotated[str, AfterValidator(_check_time), WithJsonSchema({"type": "string", "format": "date-time"})]
-_WhenNumber = Annotated[float, Field(ge=_EARLIEST_S, le=_LATEST_S, allow_inf_nan=False)]
+_WhenNumber = Annotated[float, Field(ge=EARLIEST_S, le=LATEST_S, allow_inf_nan=False)]
 Moment = Annotated[_WhenNumber, Strict()] | _WhenText
 """A time: seconds since 1970 or RFC 3339 text."""
 
 _Whole = Annotated[int, BeforeValidator(_check_number)]
-_LONGEST_ID = 4096
 _MOST_COLUMNS = 256
-_ID = Annotated[str, Field(max_length=_LONGEST_ID)]
+_USUAL_K = 100
+_ID = Annotated[str, Field(max_length=LONGEST_ID)]
 
 
 _ContextScalar = (
@@ -77,12 +77,21 @@ class RequestModels:
     content: type[BaseModel]
     complementary: type[BaseModel]
     items: type[BaseModel]
+    plain: PlainReader
+
+    def read(self, body: bytes) -> Request:
+        """Return the request of a ``CandidatesRequest``.
+
+        Raises:
+            pydantic.ValidationError: the body is none.
+        """
+        return self.plain.read(body) or to_request(self.candidates.model_validate_json(body))
 
     @classmethod
     def of(cls, config: ServingConfig) -> Self:
         """Return the models under the limits of ``config``."""
         forbid = ConfigDict(extra="forbid")
-        most, usual = config.max_k, min(100, config.max_k)
+        most, usual = config.max_k, min(_USUAL_K, config.max_k)
         history = Annotated[list[_ID | HistoryItem], Field(max_length=config.max_history)]
         single = create_model(
             "CandidatesRequest",
@@ -139,7 +148,8 @@ class RequestModels:
             q=(str, Field(min_length=1, max_length=200, description="part of a title, or an item id")),
             limit=(int, Field(20, ge=1, le=50)),
         )
-        return cls(single, batch, similar, content, complementary, items)
+        plain = PlainReader(most_k=most, usual_k=usual, most_history=config.max_history)
+        return cls(single, batch, similar, content, complementary, items, plain)
 
 
 def to_request(message: Any) -> Request:

@@ -40,8 +40,8 @@ class Endpoints:
     async def candidates(self, request: Request) -> Response:
         """Return candidates for one user: given history, stored history, or popular items with the reason why."""
         started = time.perf_counter()
-        message = self.models.candidates.model_validate_json(await request.body())
-        return _json(await self.batcher.ask([to_request(message)], render_single(started)))
+        asked = self.models.read(await request.body())
+        return _json(await self.batcher.ask([asked], render_single(started)))
 
     async def candidates_batch(self, request: Request) -> Response:
         """Return candidates for many users, all from one release."""

@@ -14,7 +14,8 @@ import pyarrow as pa
 from recsys_cg.errors import DataError, SearchError, SourceError
 from recsys_cg.schema import queries_schema
 from recsys_cg.serving.context import context_inputs, read_context
-from recsys_cg.serving.inputs import History, parse_time, read_history
+from recsys_cg.serving.entries import parse_time
+from recsys_cg.serving.inputs import History, read_history
 from recsys_cg.serving.release import Release
 
 __all__ = ["FreshQueries", "read_requests"]

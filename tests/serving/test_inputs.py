@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recsys_cg.errors import SearchError
+from recsys_cg.serving.entries import HistoryEvent, names_of, parse_time
 from recsys_cg.serving.ids import IdIndex
-from recsys_cg.serving.inputs import HistoryEvent, history_inputs, names_of, parse_time, read_history
+from recsys_cg.serving.inputs import history_inputs, read_history
 
 IDS = IdIndex(pa.chunked_array([pa.array(["a", "b", "c"])]))
 CODES = {"buy": 0, "view": 1}

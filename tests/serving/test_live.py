@@ -12,7 +12,7 @@ import pytest
 
 from recsys_cg.errors import ConfigError
 from recsys_cg.serving.answer import Request
-from recsys_cg.serving.inputs import HistoryEvent
+from recsys_cg.serving.entries import HistoryEvent
 from recsys_cg.serving.live import UNAVAILABLE, LiveHistory, RedisHistories
 from recsys_cg.serving.lookup import CandidateLookup
 from tests.serving.redis_server import RedisServer

@@ -10,7 +10,7 @@ import pytest
 
 from recsys_cg.errors import ReleaseNotFoundError, SearchError, StoreError
 from recsys_cg.serving.answer import Answer, Request
-from recsys_cg.serving.inputs import HistoryEvent
+from recsys_cg.serving.entries import HistoryEvent
 from recsys_cg.serving.lookup import CandidateLookup
 from tests.serving.world import Y2020_S, Y2025_S, Y2030_S, World, point_at, publish_release, write_release
 

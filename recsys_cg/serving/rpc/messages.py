@@ -11,7 +11,8 @@ from typing import Any
 from recsys_cg.config import ServingConfig
 from recsys_cg.errors import EnvironmentMismatchError, SearchError
 from recsys_cg.serving.answer import Answer, Candidate, Reason, Request
-from recsys_cg.serving.inputs import HistoryEntry, HistoryEvent, parse_time
+from recsys_cg.serving.entries import HistoryColumns, HistoryEntry, HistoryEvent, parse_time
+from recsys_cg.serving.plain import LONGEST_ID
 from recsys_cg.serving.rpc.values import read_context, write_content, write_context
 
 try:
@@ -37,7 +38,7 @@ __all__ = [
     "write_single",
 ]
 
-_USUAL_K, _MOST_EXPLAIN, _LONGEST_ID = 100, 10, 4096
+_USUAL_K, _MOST_EXPLAIN = 100, 10
 
 
 def read_requests(message: Any, config: ServingConfig) -> list[Request]:
@@ -53,11 +54,11 @@ def read_requests(message: Any, config: ServingConfig) -> list[Request]:
 
 def read_request(message: Any, config: ServingConfig) -> Request:
     """Return the request of a ``CandidatesRequest``; raises as `read_requests`."""
-    history: Sequence[HistoryEntry] | None = None
+    history: HistoryColumns | None = None
     if message.HasField("history"):
         if len(message.history.items) > config.max_history:
             raise SearchError(f"history: {len(message.history.items)} items; at most {config.max_history} are taken")
-        history = [_read_event(item) for item in message.history.items]
+        history = _read_history(message.history.items)
     if not 0 <= message.explain <= _MOST_EXPLAIN:
         raise SearchError(f"explain = {message.explain}: 0 to {_MOST_EXPLAIN}")
     return Request(
@@ -91,9 +92,12 @@ def read_item_id(message: Any) -> str:
     return _check_id("item_id", message.item_id)
 
 
-def _read_event(item: Any) -> HistoryEntry:
-    time_us = parse_time(item.time) if item.HasField("time") else None
-    return HistoryEvent(_check_id("item", item.item), time_us, read_event(item))
+def _read_history(items: Sequence[Any]) -> HistoryColumns:
+    return HistoryColumns(
+        [_check_id("item", item.item) for item in items],
+        [parse_time(item.time) if item.HasField("time") else None for item in items],
+        [read_event(item) for item in items],
+    )
 
 
 def read_event(message: Any) -> str | None:
@@ -102,8 +106,8 @@ def read_event(message: Any) -> str | None:
 
 
 def _check_id(name: str, value: str) -> str:
-    if len(value) > _LONGEST_ID:
-        raise SearchError(f"{name}: an id of {len(value)} characters; at most {_LONGEST_ID} are taken")
+    if len(value) > LONGEST_ID:
+        raise SearchError(f"{name}: an id of {len(value)} characters; at most {LONGEST_ID} are taken")
     return value
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recsys_cg.config import ServingConfig
 from recsys_cg.errors import SearchError
 from recsys_cg.serving.answer import Answer, Candidate, Reason, Request
-from recsys_cg.serving.inputs import HistoryEvent
+from recsys_cg.serving.entries import HistoryColumns
 from recsys_cg.serving.rpc.messages import pb, read_answer, read_request, write_content_request, write_request
 from recsys_cg.serving.rpc.values import read_content, read_context
 
@@ -44,7 +44,7 @@ def exactly(value: object) -> str:
 def test_a_request_of_an_earlier_version_is_read():
     message = pb.CandidatesRequest.FromString(EARLIER_REQUEST)
     assert read_request(message, ServingConfig()) == Request(
-        history=[HistoryEvent("c", 7_500_000, "view")],
+        history=HistoryColumns(["c"], [7_500_000], ["view"]),
         user_id="ann",
         k=7,
         exclude=["a"],

@@ -15,7 +15,7 @@ import pytest
 from recsys_cg.errors import ConfigError, SearchError, ServiceError
 from recsys_cg.serving.answer import Request
 from recsys_cg.serving.client import Client
-from recsys_cg.serving.inputs import HistoryEvent
+from recsys_cg.serving.entries import HistoryEvent
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.rpc import messages
 from recsys_cg.serving.rpc.client import RpcClient
