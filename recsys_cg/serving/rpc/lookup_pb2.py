@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"recsys_cg/serving/rpc/lookup.proto\x12\x13recsys_cg.lookup.v1\"\xda\x01\n\x05Value\x12\x14\n\nbool_value\x18\x01 \x01(\x08H\x00\x12\x13\n\tint_value\x18\x02 \x01(\x03H\x00\x12\x16\n\x0c\x64ouble_value\x18\x03 \x01(\x01H\x00\x12\x16\n\x0cstring_value\x18\x04 \x01(\tH\x00\x12\x34\n\nlist_value\x18\x05 \x01(\x0b\x32\x1e.recsys_cg.lookup.v1.ListValueH\x00\x12\x38\n\x0cobject_value\x18\x06 \x01(\x0b\x32 .recsys_cg.lookup.v1.ObjectValueH\x00\x42\x06\n\x04kind\"7\n\tListValue\x12*\n\x06values\x18\x01 \x03(\x0b\x32\x1a.recsys_cg.lookup.v1.Value\"\x96\x01\n\x0bObjectValue\x12<\n\x06\x66ields\x18\x01 \x03(\x0b\x32,.recsys_cg.lookup.v1.ObjectValue.FieldsEntry\x1aI\n\x0b\x46ieldsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.recsys_cg.lookup.v1.Value:\x02\x38\x01\"U\n\x0bHistoryItem\x12\x0c\n\x04item\x18\x01 \x01(\t\x12\x11\n\x04time\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05\x65vent\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\x07\n\x05_timeB\x08\n\x06_event\":\n\x07History\x12/\n\x05items\x18\x01 \x03(\x0b\x32 .recsys_cg.lookup.v1.HistoryItem\"\x12\n\x03Ids\x12\x0b\n\x03ids\x18\x01 \x03(\t\"\x95\x03\n\x11\x43\x61ndidatesRequest\x12-\n\x07history\x18\x01 \x01(\x0b\x32\x1c.recsys_cg.lookup.v1.History\x12\x14\n\x07user_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x01k\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12\x0f\n\x07\x65xclude\x18\x04 \x03(\t\x12\'\n\x05\x61llow\x18\x05 \x01(\x0b\x32\x18.recsys_cg.lookup.v1.Ids\x12\x16\n\tdeny_seen\x18\x06 \x01(\x08H\x02\x88\x01\x01\x12\x0f\n\x02\x61t\x18\x07 \x01(\x01H\x03\x88\x01\x01\x12\x0f\n\x07\x65xplain\x18\x08 \x01(\x05\x12\x44\n\x07\x63ontext\x18\t \x03(\x0b\x32\x33.recsys_cg.lookup.v1.CandidatesRequest.ContextEntry\x1aJ\n\x0c\x43ontextEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.recsys_cg.lookup.v1.Value:\x02\x38\x01\x42\n\n\x08_user_idB\x04\n\x02_kB\x0c\n\n_deny_seenB\x05\n\x03_at\"H\n\x0c\x42\x61tchRequest\x12\x38\n\x08requests\x18\x01 \x03(\x0b\x32&.recsys_cg.lookup.v1.CandidatesRequest\"O\n\x0eSimilarRequest\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x0e\n\x01k\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x02\x61t\x18\x03 \x01(\x01H\x01\x88\x01\x01\x42\x04\n\x02_kB\x05\n\x03_at\"\xdb\x01\n\x15SimilarContentRequest\x12H\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x37.recsys_cg.lookup.v1.SimilarContentRequest.ContentEntry\x12\x0e\n\x01k\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x02\x61t\x18\x03 \x01(\x01H\x01\x88\x01\x01\x1aJ\n\x0c\x43ontentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.recsys_cg.lookup.v1.Value:\x02\x38\x01\x42\x04\n\x02_kB\x05\n\x03_at\"s\n\x14\x43omplementaryRequest\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x0e\n\x01k\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x02\x61t\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05\x65vent\x18\x04 \x01(\tH\x02\x88\x01\x01\x42\x04\n\x02_kB\x05\n\x03_atB\x08\n\x06_event\"\x10\n\x0eReleaseRequest\"L\n\x07\x42\x65\x63\x61use\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x12\n\x05title\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x12\n\nsimilarity\x18\x03 \x01(\x01\x42\x08\n\x06_title\"\xa1\x01\n\tCandidate\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x12\n\x05title\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x17\n\nsimilarity\x18\x03 \x01(\x02H\x01\x88\x01\x01\x12\x0e\n\x06\x62ucket\x18\x04 \x01(\t\x12-\n\x07\x62\x65\x63\x61use\x18\x05 \x03(\x0b\x32\x1c.recsys_cg.lookup.v1.BecauseB\x08\n\x06_titleB\r\n\x0b_similarity\"\xc8\x01\n\x10\x43\x61ndidatesAnswer\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x32\n\ncandidates\x18\x02 \x03(\x0b\x32\x1e.recsys_cg.lookup.v1.Candidate\x12\x15\n\x08\x66\x61llback\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x11\n\tshortfall\x18\x04 \x01(\x05\x12\x0f\n\x07unknown\x18\x05 \x01(\x05\x12\x16\n\x0eunknown_events\x18\x06 \x01(\x05\x12\x0f\n\x07took_ms\x18\x07 \x01(\x01\x42\x0b\n\t_fallback\"g\n\x0b\x42\x61tchAnswer\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x36\n\x07\x61nswers\x18\x02 \x03(\x0b\x32%.recsys_cg.lookup.v1.CandidatesAnswer\x12\x0f\n\x07took_ms\x18\x03 \x01(\x01\"\xfa\x01\n\rReleaseAnswer\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\t\x12\r\n\x05\x61ge_s\x18\x03 \x01(\x01\x12\r\n\x05items\x18\x04 \x01(\x03\x12\x0b\n\x03\x64im\x18\x05 \x01(\x05\x12\r\n\x05index\x18\x06 \x01(\t\x12\x10\n\x08is_exact\x18\x07 \x01(\x08\x12\x0e\n\x06\x65vents\x18\x08 \x03(\t\x12\x13\n\x0bmax_history\x18\t \x01(\x05\x12\r\n\x05users\x18\n \x01(\x03\x12\x16\n\x0e\x65ncoder_digest\x18\x0b \x01(\t\x12\r\n\x05max_k\x18\x0c \x01(\x05\x12\x14\n\x07refused\x18\r \x01(\tH\x00\x88\x01\x01\x42\n\n\x08_refused2\xb0\x04\n\x06Lookup\x12[\n\nCandidates\x12&.recsys_cg.lookup.v1.CandidatesRequest\x1a%.recsys_cg.lookup.v1.CandidatesAnswer\x12V\n\x0f\x43\x61ndidatesBatch\x12!.recsys_cg.lookup.v1.BatchRequest\x1a .recsys_cg.lookup.v1.BatchAnswer\x12U\n\x07Similar\x12#.recsys_cg.lookup.v1.SimilarRequest\x1a%.recsys_cg.lookup.v1.CandidatesAnswer\x12\x63\n\x0eSimilarContent\x12*.recsys_cg.lookup.v1.SimilarContentRequest\x1a%.recsys_cg.lookup.v1.CandidatesAnswer\x12\x61\n\rComplementary\x12).recsys_cg.lookup.v1.ComplementaryRequest\x1a%.recsys_cg.lookup.v1.CandidatesAnswer\x12R\n\x07Release\x12#.recsys_cg.lookup.v1.ReleaseRequest\x1a\".recsys_cg.lookup.v1.ReleaseAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"recsys_cg/serving/rpc/lookup.proto\x12\x13recsys_cg.lookup.v1\"\xda\x01\n\x05Value\x12\x14\n\nbool_value\x18\x01 \x01(\x08H\x00\x12\x13\n\tint_value\x18\x02 \x01(\x03H\x00\x12\x16\n\x0c\x64ouble_value\x18\x03 \x01(\x01H\x00\x12\x16\n\x0cstring_value\x18\x04 \x01(\tH\x00\x12\x34\n\nlist_value\x18\x05 \x01(\x0b\x32\x1e.recsys_cg.lookup.v1.ListValueH\x00\x12\x38\n\x0cobject_value\x18\x06 \x01(\x0b\x32 .recsys_cg.lookup.v1.ObjectValueH\x00\x42\x06\n\x04kind\"7\n\tListValue\x12*\n\x06values\x18\x01 \x03(\x0b\x32\x1a.recsys_cg.lookup.v1.Value\"\x96\x01\n\x0bObjectValue\x12<\n\x06\x66ields\x18\x01 \x03(\x0b\x32,.recsys_cg.lookup.v1.ObjectValue.FieldsEntry\x1aI\n\x0b\x46ieldsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.recsys_cg.lookup.v1.Value:\x02\x38\x01\"U\n\x0bHistoryItem\x12\x0c\n\x04item\x18\x01 \x01(\t\x12\x11\n\x04time\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05\x65vent\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\x07\n\x05_timeB\x08\n\x06_event\":\n\x07History\x12/\n\x05items\x18\x01 \x03(\x0b\x32 .recsys_cg.lookup.v1.HistoryItem\"\x12\n\x03Ids\x12\x0b\n\x03ids\x18\x01 \x03(\t\"\xa8\x03\n\x11\x43\x61ndidatesRequest\x12-\n\x07history\x18\x01 \x01(\x0b\x32\x1c.recsys_cg.lookup.v1.History\x12\x14\n\x07user_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x01k\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12\x0f\n\x07\x65xclude\x18\x04 \x03(\t\x12\'\n\x05\x61llow\x18\x05 \x01(\x0b\x32\x18.recsys_cg.lookup.v1.Ids\x12\x16\n\tdeny_seen\x18\x06 \x01(\x08H\x02\x88\x01\x01\x12\x0f\n\x02\x61t\x18\x07 \x01(\x01H\x03\x88\x01\x01\x12\x0f\n\x07\x65xplain\x18\x08 \x01(\x05\x12\x44\n\x07\x63ontext\x18\t \x03(\x0b\x32\x33.recsys_cg.lookup.v1.CandidatesRequest.ContextEntry\x12\x11\n\tby_column\x18\n \x01(\x08\x1aJ\n\x0c\x43ontextEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.recsys_cg.lookup.v1.Value:\x02\x38\x01\x42\n\n\x08_user_idB\x04\n\x02_kB\x0c\n\n_deny_seenB\x05\n\x03_at\"H\n\x0c\x42\x61tchRequest\x12\x38\n\x08requests\x18\x01 \x03(\x0b\x32&.recsys_cg.lookup.v1.CandidatesRequest\"b\n\x0eSimilarRequest\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x0e\n\x01k\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x02\x61t\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\tby_column\x18\x04 \x01(\x08\x42\x04\n\x02_kB\x05\n\x03_at\"\xee\x01\n\x15SimilarContentRequest\x12H\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x37.recsys_cg.lookup.v1.SimilarContentRequest.ContentEntry\x12\x0e\n\x01k\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x02\x61t\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\tby_column\x18\x04 \x01(\x08\x1aJ\n\x0c\x43ontentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.recsys_cg.lookup.v1.Value:\x02\x38\x01\x42\x04\n\x02_kB\x05\n\x03_at\"\x86\x01\n\x14\x43omplementaryRequest\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x0e\n\x01k\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x02\x61t\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05\x65vent\x18\x04 \x01(\tH\x02\x88\x01\x01\x12\x11\n\tby_column\x18\x05 \x01(\x08\x42\x04\n\x02_kB\x05\n\x03_atB\x08\n\x06_event\"\x10\n\x0eReleaseRequest\"L\n\x07\x42\x65\x63\x61use\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x12\n\x05title\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x12\n\nsimilarity\x18\x03 \x01(\x01\x42\x08\n\x06_title\"\xa1\x01\n\tCandidate\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x12\n\x05title\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x17\n\nsimilarity\x18\x03 \x01(\x02H\x01\x88\x01\x01\x12\x0e\n\x06\x62ucket\x18\x04 \x01(\t\x12-\n\x07\x62\x65\x63\x61use\x18\x05 \x03(\x0b\x32\x1c.recsys_cg.lookup.v1.BecauseB\x08\n\x06_titleB\r\n\x0b_similarity\"\x8a\x01\n\x10\x43\x61ndidateColumns\x12\x10\n\x08item_ids\x18\x01 \x03(\t\x12\x0e\n\x06titles\x18\x02 \x03(\t\x12\x10\n\x08untitled\x18\x03 \x03(\x05\x12\x14\n\x0csimilarities\x18\x04 \x03(\x02\x12,\n\x07\x62uckets\x18\x05 \x03(\x0e\x32\x1b.recsys_cg.lookup.v1.Bucket\"\x80\x02\n\x10\x43\x61ndidatesAnswer\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x32\n\ncandidates\x18\x02 \x03(\x0b\x32\x1e.recsys_cg.lookup.v1.Candidate\x12\x15\n\x08\x66\x61llback\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x11\n\tshortfall\x18\x04 \x01(\x05\x12\x0f\n\x07unknown\x18\x05 \x01(\x05\x12\x16\n\x0eunknown_events\x18\x06 \x01(\x05\x12\x0f\n\x07took_ms\x18\x07 \x01(\x01\x12\x36\n\x07\x63olumns\x18\x08 \x01(\x0b\x32%.recsys_cg.lookup.v1.CandidateColumnsB\x0b\n\t_fallback\"g\n\x0b\x42\x61tchAnswer\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x36\n\x07\x61nswers\x18\x02 \x03(\x0b\x32%.recsys_cg.lookup.v1.CandidatesAnswer\x12\x0f\n\x07took_ms\x18\x03 \x01(\x01\"\xfa\x01\n\rReleaseAnswer\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\t\x12\r\n\x05\x61ge_s\x18\x03 \x01(\x01\x12\r\n\x05items\x18\x04 \x01(\x03\x12\x0b\n\x03\x64im\x18\x05 \x01(\x05\x12\r\n\x05index\x18\x06 \x01(\t\x12\x10\n\x08is_exact\x18\x07 \x01(\x08\x12\x0e\n\x06\x65vents\x18\x08 \x03(\t\x12\x13\n\x0bmax_history\x18\t \x01(\x05\x12\r\n\x05users\x18\n \x01(\x03\x12\x16\n\x0e\x65ncoder_digest\x18\x0b \x01(\t\x12\r\n\x05max_k\x18\x0c \x01(\x05\x12\x14\n\x07refused\x18\r \x01(\tH\x00\x88\x01\x01\x42\n\n\x08_refused*1\n\x06\x42ucket\x12\x08\n\x04HEAD\x10\x00\x12\t\n\x05TORSO\x10\x01\x12\x08\n\x04TAIL\x10\x02\x12\x08\n\x04\x43OLD\x10\x03\x32\xb0\x04\n\x06Lookup\x12[\n\nCandidates\x12&.recsys_cg.lookup.v1.CandidatesRequest\x1a%.recsys_cg.lookup.v1.CandidatesAnswer\x12V\n\x0f\x43\x61ndidatesBatch\x12!.recsys_cg.lookup.v1.BatchRequest\x1a .recsys_cg.lookup.v1.BatchAnswer\x12U\n\x07Similar\x12#.recsys_cg.lookup.v1.SimilarRequest\x1a%.recsys_cg.lookup.v1.CandidatesAnswer\x12\x63\n\x0eSimilarContent\x12*.recsys_cg.lookup.v1.SimilarContentRequest\x1a%.recsys_cg.lookup.v1.CandidatesAnswer\x12\x61\n\rComplementary\x12).recsys_cg.lookup.v1.ComplementaryRequest\x1a%.recsys_cg.lookup.v1.CandidatesAnswer\x12R\n\x07Release\x12#.recsys_cg.lookup.v1.ReleaseRequest\x1a\".recsys_cg.lookup.v1.ReleaseAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CANDIDATESREQUEST_CONTEXTENTRY']._serialized_options = b'8\001'
   _globals['_SIMILARCONTENTREQUEST_CONTENTENTRY']._loaded_options = None
   _globals['_SIMILARCONTENTREQUEST_CONTENTENTRY']._serialized_options = b'8\001'
+  _globals['_BUCKET']._serialized_start=2654
+  _globals['_BUCKET']._serialized_end=2703
   _globals['_VALUE']._serialized_start=60
   _globals['_VALUE']._serialized_end=278
   _globals['_LISTVALUE']._serialized_start=280
@@ -52,31 +54,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_IDS']._serialized_start=637
   _globals['_IDS']._serialized_end=655
   _globals['_CANDIDATESREQUEST']._serialized_start=658
-  _globals['_CANDIDATESREQUEST']._serialized_end=1063
-  _globals['_CANDIDATESREQUEST_CONTEXTENTRY']._serialized_start=950
-  _globals['_CANDIDATESREQUEST_CONTEXTENTRY']._serialized_end=1024
-  _globals['_BATCHREQUEST']._serialized_start=1065
-  _globals['_BATCHREQUEST']._serialized_end=1137
-  _globals['_SIMILARREQUEST']._serialized_start=1139
-  _globals['_SIMILARREQUEST']._serialized_end=1218
-  _globals['_SIMILARCONTENTREQUEST']._serialized_start=1221
-  _globals['_SIMILARCONTENTREQUEST']._serialized_end=1440
-  _globals['_SIMILARCONTENTREQUEST_CONTENTENTRY']._serialized_start=1353
-  _globals['_SIMILARCONTENTREQUEST_CONTENTENTRY']._serialized_end=1427
-  _globals['_COMPLEMENTARYREQUEST']._serialized_start=1442
-  _globals['_COMPLEMENTARYREQUEST']._serialized_end=1557
-  _globals['_RELEASEREQUEST']._serialized_start=1559
-  _globals['_RELEASEREQUEST']._serialized_end=1575
-  _globals['_BECAUSE']._serialized_start=1577
-  _globals['_BECAUSE']._serialized_end=1653
-  _globals['_CANDIDATE']._serialized_start=1656
-  _globals['_CANDIDATE']._serialized_end=1817
-  _globals['_CANDIDATESANSWER']._serialized_start=1820
-  _globals['_CANDIDATESANSWER']._serialized_end=2020
-  _globals['_BATCHANSWER']._serialized_start=2022
-  _globals['_BATCHANSWER']._serialized_end=2125
-  _globals['_RELEASEANSWER']._serialized_start=2128
-  _globals['_RELEASEANSWER']._serialized_end=2378
-  _globals['_LOOKUP']._serialized_start=2381
-  _globals['_LOOKUP']._serialized_end=2941
+  _globals['_CANDIDATESREQUEST']._serialized_end=1082
+  _globals['_CANDIDATESREQUEST_CONTEXTENTRY']._serialized_start=969
+  _globals['_CANDIDATESREQUEST_CONTEXTENTRY']._serialized_end=1043
+  _globals['_BATCHREQUEST']._serialized_start=1084
+  _globals['_BATCHREQUEST']._serialized_end=1156
+  _globals['_SIMILARREQUEST']._serialized_start=1158
+  _globals['_SIMILARREQUEST']._serialized_end=1256
+  _globals['_SIMILARCONTENTREQUEST']._serialized_start=1259
+  _globals['_SIMILARCONTENTREQUEST']._serialized_end=1497
+  _globals['_SIMILARCONTENTREQUEST_CONTENTENTRY']._serialized_start=1410
+  _globals['_SIMILARCONTENTREQUEST_CONTENTENTRY']._serialized_end=1484
+  _globals['_COMPLEMENTARYREQUEST']._serialized_start=1500
+  _globals['_COMPLEMENTARYREQUEST']._serialized_end=1634
+  _globals['_RELEASEREQUEST']._serialized_start=1636
+  _globals['_RELEASEREQUEST']._serialized_end=1652
+  _globals['_BECAUSE']._serialized_start=1654
+  _globals['_BECAUSE']._serialized_end=1730
+  _globals['_CANDIDATE']._serialized_start=1733
+  _globals['_CANDIDATE']._serialized_end=1894
+  _globals['_CANDIDATECOLUMNS']._serialized_start=1897
+  _globals['_CANDIDATECOLUMNS']._serialized_end=2035
+  _globals['_CANDIDATESANSWER']._serialized_start=2038
+  _globals['_CANDIDATESANSWER']._serialized_end=2294
+  _globals['_BATCHANSWER']._serialized_start=2296
+  _globals['_BATCHANSWER']._serialized_end=2399
+  _globals['_RELEASEANSWER']._serialized_start=2402
+  _globals['_RELEASEANSWER']._serialized_end=2652
+  _globals['_LOOKUP']._serialized_start=2706
+  _globals['_LOOKUP']._serialized_end=3266
 # @@protoc_insertion_point(module_scope)

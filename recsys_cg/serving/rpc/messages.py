@@ -10,6 +10,7 @@ from typing import Any
 
 from recsys_cg.config import ServingConfig
 from recsys_cg.errors import EnvironmentMismatchError, SearchError
+from recsys_cg.schema import BUCKETS
 from recsys_cg.serving.answer import Answer, Candidate, Reason, Request
 from recsys_cg.serving.entries import HistoryColumns, HistoryEntry, HistoryEvent, parse_time
 from recsys_cg.serving.plain import LONGEST_ID
@@ -21,6 +22,7 @@ except ImportError as error:  # pragma: no cover - a property of the installatio
     raise EnvironmentMismatchError("the gRPC face needs more packages: pip install 'recsys-cg[grpc]'") from error
 
 __all__ = [
+    "is_by_column",
     "pb",
     "read_answer",
     "read_at",
@@ -39,6 +41,7 @@ __all__ = [
 ]
 
 _USUAL_K, _MOST_EXPLAIN = 100, 10
+_BUCKET_CODES = {bucket: code for code, bucket in enumerate(BUCKETS)}
 
 
 def read_requests(message: Any, config: ServingConfig) -> list[Request]:
@@ -111,44 +114,67 @@ def _check_id(name: str, value: str) -> str:
     return value
 
 
-def write_single(started: float) -> Callable[[Sequence[Answer]], bytes]:
+def is_by_column(message: Any) -> bool:
+    """Say whether a request is answered by column."""
+    return bool(message.by_column) and not getattr(message, "explain", 0)
+
+
+def write_single(started: float, *, by_column: bool) -> Callable[[Sequence[Answer]], bytes]:
     """Return what writes a ``CandidatesAnswer``; ``started`` is the `time.perf_counter` of the call's arrival."""
 
     def render(answers: Sequence[Answer]) -> bytes:
         message = pb.CandidatesAnswer()
-        _fill(message, answers[0], _elapsed_ms(started))
+        _fill(message, answers[0], _elapsed_ms(started), by_column=by_column)
         raw: bytes = message.SerializeToString()
         return raw
 
     return render
 
 
-def write_batch(started: float) -> Callable[[Sequence[Answer]], bytes]:
-    """Return what writes a ``BatchAnswer``."""
+def write_batch(started: float, *, by_column: Sequence[bool]) -> Callable[[Sequence[Answer]], bytes]:
+    """Return what writes a ``BatchAnswer``; ``by_column`` says it of each answer."""
 
     def render(answers: Sequence[Answer]) -> bytes:
         took_ms = _elapsed_ms(started)
         message = pb.BatchAnswer(release=answers[0].release, took_ms=took_ms)
-        for answer in answers:
-            _fill(message.answers.add(), answer, took_ms)
+        for answer, columns in zip(answers, by_column, strict=True):
+            _fill(message.answers.add(), answer, took_ms, by_column=columns)
         raw: bytes = message.SerializeToString()
         return raw
 
     return render
 
 
-def _fill(message: Any, answer: Answer, took_ms: float) -> None:
+def _fill(message: Any, answer: Answer, took_ms: float, *, by_column: bool) -> None:
     message.release, message.took_ms = answer.release, took_ms
     message.shortfall, message.unknown = answer.shortfall, answer.unknown
     message.unknown_events = answer.unknown_events
     if answer.fallback is not None:
         message.fallback = answer.fallback
+    if by_column:
+        _fill_columns(message.columns, answer.candidates)
+        return
     add = message.candidates.add
     for item_id, title, score, bucket in answer.candidates:
         add(item_id=item_id, title=title, similarity=score, bucket=bucket)  # None leaves a field out
     for entry, reasons in zip(message.candidates, answer.because, strict=False):
         for reason in reasons:
             entry.because.add(item_id=reason.item_id, title=reason.title, similarity=reason.similarity)
+
+
+def _fill_columns(message: Any, candidates: Sequence[Candidate]) -> None:
+    message.SetInParent()  # there, even when it is empty
+    if not candidates:
+        return
+    ids, titles, scores, buckets = zip(*candidates, strict=True)
+    message.item_ids.extend(ids)
+    if None in titles:
+        message.untitled.extend(place for place, title in enumerate(titles) if title is None)
+        titles = tuple(title or "" for title in titles)
+    message.titles.extend(titles)
+    if scores[0] is not None:
+        message.similarities.extend(scores)
+    message.buckets.extend(map(_BUCKET_CODES.__getitem__, buckets))
 
 
 def _elapsed_ms(started: float) -> float:
@@ -165,7 +191,7 @@ def write_request(request: Mapping[str, Any]) -> Any:
         given = {name: value for name, value in request.items() if value is not None}
         history, allow = given.pop("history", None), given.pop("allow", None)
         context = given.pop("context", None)
-        message = _write(pb.CandidatesRequest, given)
+        message = _write(pb.CandidatesRequest, given | {"by_column": not given.get("explain")})
         if history is not None:
             message.history.SetInParent()
             for entry in history:
@@ -187,13 +213,13 @@ def write_requests(requests: Sequence[Mapping[str, Any]]) -> Any:
 def write_item_request(kind: Any, **fields: Any) -> Any:
     """Return a message of ``kind`` that asks what goes with an item; raises as `write_request`."""
     with _sending():
-        return _write(kind, fields)
+        return _write(kind, fields | {"by_column": True})
 
 
 def write_content_request(content: Mapping[str, object], **fields: Any) -> Any:
     """Return the ``SimilarContentRequest`` of a row of the catalogue; raises as `write_request`."""
     with _sending():
-        message = _write(pb.SimilarContentRequest, fields)
+        message = _write(pb.SimilarContentRequest, fields | {"by_column": True})
         write_content(message.content, content)
     return message
 
@@ -243,20 +269,33 @@ def read_answer(message: Any) -> Answer:
     """Return the answer that a ``CandidatesAnswer`` holds."""
     return Answer(
         release=message.release,
-        candidates=tuple(
-            Candidate(
-                one.item_id,
-                one.title if one.HasField("title") else None,
-                one.similarity if one.HasField("similarity") else None,
-                one.bucket,
-            )
-            for one in message.candidates
-        ),
+        candidates=_read_columns(message.columns) if message.HasField("columns") else _read_rows(message.candidates),
         fallback=message.fallback if message.HasField("fallback") else None,
         shortfall=message.shortfall,
         unknown=message.unknown,
         unknown_events=message.unknown_events,
         because=tuple(tuple(map(_read_reason, one.because)) for one in message.candidates if one.because),
+    )
+
+
+def _read_columns(message: Any) -> tuple[Candidate, ...]:
+    titles: list[str | None] = list(message.titles)
+    for place in message.untitled:
+        titles[place] = None
+    scores = list(message.similarities) or [None] * len(titles)
+    buckets = [BUCKETS[code] for code in message.buckets]
+    return tuple(map(Candidate, message.item_ids, titles, scores, buckets))
+
+
+def _read_rows(rows: Sequence[Any]) -> tuple[Candidate, ...]:
+    return tuple(
+        Candidate(
+            one.item_id,
+            one.title if one.HasField("title") else None,
+            one.similarity if one.HasField("similarity") else None,
+            one.bucket,
+        )
+        for one in rows
     )
 
 

@@ -25,6 +25,7 @@ from recsys_cg.serving.known import NoContentTowerError, NoSuchItemError, find_b
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.metrics import Metrics
 from recsys_cg.serving.rpc.messages import (
+    is_by_column,
     pb,
     read_at,
     read_event,
@@ -164,30 +165,37 @@ class RpcFace:
 
     async def _candidates(self, raw: bytes, context: Any) -> bytes:
         started = time.perf_counter()
-        request = read_request(pb.CandidatesRequest.FromString(raw), self._config)
-        return await self._batcher.ask([request], write_single(started), within_s=context.time_remaining())
+        message = pb.CandidatesRequest.FromString(raw)
+        write = write_single(started, by_column=is_by_column(message))
+        asked = [read_request(message, self._config)]
+        return await self._batcher.ask(asked, write, within_s=context.time_remaining())
 
     async def _candidates_batch(self, raw: bytes, context: Any) -> bytes:
         started = time.perf_counter()
-        requests = read_requests(pb.BatchRequest.FromString(raw), self._config)
-        return await self._batcher.ask(requests, write_batch(started), within_s=context.time_remaining())
+        message = pb.BatchRequest.FromString(raw)
+        write = write_batch(started, by_column=list(map(is_by_column, message.requests)))
+        asked = read_requests(message, self._config)
+        return await self._batcher.ask(asked, write, within_s=context.time_remaining())
 
     async def _similar(self, raw: bytes, context: Any) -> bytes:
-        write = write_single(time.perf_counter())
+        started = time.perf_counter()
         message = pb.SimilarRequest.FromString(raw)
+        write = write_single(started, by_column=message.by_column)
         item_id, k, at = read_item_id(message), read_k(message, self._config), read_at(message)
         return await self._find(lambda lookup: lookup.similar(require_item(lookup, item_id), k, at=at), write, context)
 
     async def _similar_content(self, raw: bytes, context: Any) -> bytes:
-        write = write_single(time.perf_counter())
+        started = time.perf_counter()
         message = pb.SimilarContentRequest.FromString(raw)
+        write = write_single(started, by_column=message.by_column)
         content, k, at = read_content(message.content), read_k(message, self._config), read_at(message)
 
         return await self._find(lambda lookup: find_by_content(lookup, content, k, at=at), write, context)
 
     async def _complementary(self, raw: bytes, context: Any) -> bytes:
-        write = write_single(time.perf_counter())
+        started = time.perf_counter()
         message = pb.ComplementaryRequest.FromString(raw)
+        write = write_single(started, by_column=message.by_column)
         item_id, event = read_item_id(message), read_event(message)
         k, at = read_k(message, self._config), read_at(message)
 

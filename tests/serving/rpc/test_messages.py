@@ -13,7 +13,17 @@ from recsys_cg.config import ServingConfig
 from recsys_cg.errors import SearchError
 from recsys_cg.serving.answer import Answer, Candidate, Reason, Request
 from recsys_cg.serving.entries import HistoryColumns
-from recsys_cg.serving.rpc.messages import pb, read_answer, read_request, write_content_request, write_request
+from recsys_cg.serving.rpc.messages import (
+    is_by_column,
+    pb,
+    read_answer,
+    read_request,
+    write_batch,
+    write_content_request,
+    write_item_request,
+    write_request,
+    write_single,
+)
 from recsys_cg.serving.rpc.values import read_content, read_context
 
 # Written with the messages of before there was a context.
@@ -83,6 +93,40 @@ def test_an_answer_of_an_earlier_version_is_read():
         unknown_events=3,
         because=((Reason("b", "B", 0.25),),),
     )
+
+
+BUCKETS = ("head", "torso", "tail", "cold")
+SCORES = st.floats(-1.0, 1.0, width=32)
+
+
+def rows(scores: st.SearchStrategy[float | None]) -> st.SearchStrategy[tuple[Candidate, ...]]:
+    row = st.builds(Candidate, TEXTS, st.none() | TEXTS, scores, st.sampled_from(BUCKETS))
+    return st.lists(row, max_size=5).map(tuple)
+
+
+@settings(deadline=None)
+@given(rows(SCORES) | rows(st.none()), st.booleans())
+def test_an_answer_comes_as_it_was_written_by_row_and_by_column(candidates: tuple[Candidate, ...], by_column: bool):
+    answer = Answer("r", candidates, "unknown_user", 1, 2, 3)
+    message = pb.CandidatesAnswer.FromString(write_single(0.0, by_column=by_column)([answer]))
+    assert message.HasField("columns") == by_column
+    assert len(message.candidates) == (0 if by_column else len(candidates))
+    assert read_answer(message) == answer
+
+
+def test_each_answer_of_a_batch_is_written_as_it_was_asked_for():
+    answers = [Answer("r", (Candidate(name, None, 0.5, "tail"),)) for name in "ab"]
+    message = pb.BatchAnswer.FromString(write_batch(0.0, by_column=[True, False])(answers))
+    assert [one.HasField("columns") for one in message.answers] == [True, False]
+    assert [read_answer(one) for one in message.answers] == answers
+
+
+def test_columns_are_asked_for_except_where_reasons_are():
+    assert is_by_column(write_request({"k": 3}))
+    assert not is_by_column(write_request({"k": 3, "explain": 1}))
+    assert not is_by_column(pb.CandidatesRequest(by_column=True, explain=1))
+    assert not is_by_column(pb.CandidatesRequest.FromString(EARLIER_REQUEST))
+    assert is_by_column(write_item_request(pb.SimilarRequest, item_id="a"))
 
 
 @settings(deadline=None)
