@@ -79,7 +79,20 @@ class ModelConfig(Section):
     blocks: int = Field(2, ge=1, le=12, description="transformer blocks; recency and mean have one mixing step")
     heads: int = Field(2, ge=1, le=16)
     dropout: float = Field(0.1, ge=0.0, lt=1.0)
-    id_dropout: float = Field(0.1, ge=0.0, lt=1.0, description="share of training lookups that see content only")
+    id_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="share of training lookups that see content only")
+    fit_content: bool = Field(
+        True, description="after training, fit content to the learned items, for the vectors of those it never met"
+    )
+    content_power: float = Field(
+        0.5,
+        ge=0.0,
+        le=1.0,
+        description="an item weighs in that fit by this power of its events: more finds more of "
+        "the new items, and less of the known ones",
+    )
+    content_ridge: float = Field(
+        3.0, gt=0.0, description="penalty of the content in that fit: as many items of mean weight that say nothing"
+    )
     context_dropout: float = Field(
         0.1, ge=0.0, lt=1.0, description="share of training queries without context, and of features hidden in others"
     )

@@ -18,9 +18,10 @@ class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
     """Embed items as ``e = id_table[id_row] + sum over features of content``.
 
     A list of entries contributes the sum of its embeddings over the square root of their number, so that a long list
-    does not drown a short one; floats contribute a linear map. Row 0 of the id table stands for every unknown item:
-    training looks it up in place of the own id in ``id_dropout`` of the cases, so it is learned as the id of an item
-    of which only the content is known: one that training never met, be it in the catalogue already or not.
+    does not drown a short one; floats contribute a linear map. Row 0 of the id table stands for every unknown item, of
+    which only the content is known: one that training never met, be it in the catalogue already or not. It is fitted
+    with the content when training has ended (`recsys_cg.model.content_fit`); with ``id_dropout`` training looks it up,
+    too, in place of the own id in that share of the cases.
 
     Args:
         config: dim and id_dropout.
@@ -61,11 +62,56 @@ class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
 
     def add_content(self, embedded: Any, content: Mapping[str, Any]) -> Any:
         """Return ``embedded``, float32 [n, dim] or [1, dim], with what the content of n items adds to it."""
-        for feature in self._features:
-            name = column_name(feature)
+        return self.content_vectors(content, [embedded, *self._tables.values()])
+
+    def content_vectors(self, content: Mapping[str, Any], parameters: Sequence[Any]) -> Any:
+        """Return what the content of n items would add to ``parameters[0]`` by the tables behind it.
+
+        Args:
+            content: as of `call`.
+            parameters: as `content_parameters` gives them.
+
+        Returns:
+            float32 [n, dim]; [1, dim] where there is no feature.
+        """
+        embedded, *tables = parameters
+        for feature, table in zip(self._features, tables, strict=True):
             add = _embed_entries if is_embedded(feature) else tf.linalg.matmul
-            embedded += add(content[name], self._tables[name])
+            embedded += add(content[column_name(feature)], table)
         return embedded
+
+    def content_parameters(self) -> list[Any]:
+        """Return what gives an unknown item its vector: its id's row, float32 [1, dim], and each feature's table."""
+        return [self.id_table[:1], *(tf.convert_to_tensor(table) for table in self._tables.values())]
+
+    def assign(self, ids: Any, tables: Sequence[Any]) -> None:
+        """Set the table of ids and those of the features."""
+        self.id_table.assign(ids)
+        for table, value in zip(self._tables.values(), tables, strict=True):
+            table.assign(value)
+
+    def content_squares(self, content: Mapping[str, Any], weights: Any) -> list[Any]:
+        """Return, for each row of `content_parameters`, the weighted sum of squares that items multiply it by.
+
+        Args:
+            content: as of `call`.
+            weights: float32 [n].
+
+        Returns:
+            float32 [rows, 1] for each.
+        """
+        squares = [tf.reshape(tf.reduce_sum(weights), [1, 1])]
+        for feature, table in zip(self._features, self._tables.values(), strict=True):
+            values = content[column_name(feature)]
+            if is_embedded(feature):
+                places = tf.where(values > 0)
+                number = tf.math.count_nonzero(values, axis=1, dtype=tf.float32)
+                shares = tf.gather(weights / tf.maximum(number, 1.0), places[:, 0])
+                summed = tf.math.unsorted_segment_sum(shares, tf.gather_nd(values, places), table.shape[0])
+            else:
+                summed = tf.linalg.matvec(tf.square(values), weights, transpose_a=True)
+            squares.append(summed[:, None])
+        return squares
 
     def vectors(self, id_row: Any, content: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return (vector of unit norm, history vector), both float32 [n, dim]."""

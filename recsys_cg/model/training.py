@@ -19,6 +19,7 @@ from recsys_cg.errors import DataError
 from recsys_cg.model.audit import Audit, Later, audit_mined
 from recsys_cg.model.catalogue import Catalogue, load_catalogue
 from recsys_cg.model.checkpoints import TrainingState
+from recsys_cg.model.content_fit import fit_content
 from recsys_cg.model.distribution import build_strategy
 from recsys_cg.model.export import export_item_tower, export_query_tower, write_contract, write_item_tables
 from recsys_cg.model.frameworks import keras, tf
@@ -65,8 +66,8 @@ def train_encoder(
         filter_seen: in the validation recall, items of a query's past are no candidates; as they will be measured.
 
     Returns:
-        ``dim``, ``best_epoch``, ``validation_recall`` (None without validation queries; without the bonus of
-        repeats), ``repeat_bonus``, ``parameters``, ``events``, ``max_history``.
+        ``dim``, ``best_epoch``, ``validation_recall`` (of the encoder as it is exported, None without validation
+        queries; without the bonus of repeats), ``repeat_bonus``, ``parameters``, ``events``, ``max_history``.
 
     Raises:
         DataError: the dataset holds no item or no training event, its content does not fit its features, or impressions
@@ -97,9 +98,15 @@ def train_encoder(
     with strategy.scope():
         loop = TrainingLoop(network, sequences, probe, catalogue.counts, training=training, seed=seed)
         state = loop.run(checkpoints, fingerprint=_fingerprint(data, model, training, seed, filter_seen))
+    facts: dict[str, Any] = {"parameters": network.parameters}
+    recall = state.best_recall if probe.size else None
+    if model.fit_content and (catalogue.features or not model.id_dropout):  # else the unknown id is all there is
+        explained = fit_content(network.item_tower, catalogue, power=model.content_power, ridge=model.content_ridge)
+        facts["content_explains"] = round(explained, 6)
+        say(f"content explains {explained:.1%} of the variance of the learned items")
+        recall = probe.recall(network, *network.encode_items()) if probe.size else None
     bonus, by_bonus = _fit_repeats(network, probe, model, filter_seen=filter_seen)
     _export(network, data, catalogue, directory, model=model, repeat_bonus=bonus)
-    facts: dict[str, Any] = {"parameters": network.parameters}
     if by_bonus:
         facts["validation_recall_by_repeat_bonus"] = {str(one): round(recall, 6) for one, recall in by_bonus.items()}
     audit = _audit(network, data, sequences, seed)
@@ -109,7 +116,6 @@ def train_encoder(
     if sequences.skips is not None:
         facts["events_with_skips"] = round(float((sequences.skips[:, 0] >= 0).mean()), 6)
     _write_record(directory, state, model=model, training=training, facts=facts)
-    recall = state.best_recall if probe.size else None
     say(f"encoder of epoch {state.best_epoch}" + ("" if recall is None else f", validation recall {recall:.4f}"))
     return {
         "dim": model.dim,
@@ -186,8 +192,9 @@ def _context_columns(data: Dataset) -> list[str]:
 
 
 def _fingerprint(data: Dataset, model: ModelConfig, training: TrainingConfig, seed: int, filter_seen: bool) -> str:
-    """Name what a checkpoint belongs to."""
-    sections = {"model": model.model_dump(), "training": training.model_dump(), "filter_seen": filter_seen}
+    """Name what a checkpoint belongs to: all that shapes the training, and nothing that is done when it has ended."""
+    shaping = model.model_dump(exclude={"fit_content", "content_power", "content_ridge"})
+    sections = {"model": shaping, "training": training.model_dump(), "filter_seen": filter_seen}
     return digest_json({"dataset": data.manifest.digest, **sections, "seed": seed})
 
 

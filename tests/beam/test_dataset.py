@@ -181,7 +181,7 @@ def test_a_catalogue_brings_titles_features_and_cold_items(tmp_path: Path) -> No
         '{"id": "new", "name": "New", "tags": []}\n'
     )
     text = WINDOWS + '[items]\npath = "items.jsonl"\nitem = "id"\ntitle = "name"\n'
-    text += '[[items.features]]\nname = "tags"\nkind = "categorical"\nhash_buckets = 1\n'
+    text += '[[items.features]]\nname = "tags"\nkind = "categorical"\nmin_items = 1\nhash_buckets = 1\n'
     info = build(write_project(tmp_path, text), tmp_path / "d")
     assert info["catalogue"] == {"in": 3, "kept": 3, "rejected": {}, "filtered": {}}
     rows = {row["item_id"]: row for row in read_dataset(tmp_path / "d")["items"]}

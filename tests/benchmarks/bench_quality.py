@@ -42,7 +42,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "movielens-t": ("two_tower", *_ORDINARY, *STOCK),
     "movielens-l": ("two_tower", *_ORDINARY, *STOCK),
     "movielens-l-shuffled": ("two_tower", *_ORDINARY),
-    "hidden": ("two_tower", "without_id_dropout"),
+    "hidden": ("two_tower", "without_cold_start"),
     "ablation": ABLATION,
     "globo": ("two_tower", *BASELINES, *STOCK),
     "online-retail": ("two_tower", *_ORDINARY, *STOCK),

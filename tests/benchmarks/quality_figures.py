@@ -180,9 +180,9 @@ def _alone(name: str, values: Values, unit: str, target: tuple[str, float] | Non
 def _hidden(results: Results) -> list[Figure | None]:
     hidden = results.slice("hidden", OURS, "hidden")
     warm = results.slice("hidden", OURS, "warm")
-    without = results.slice("hidden", "without_id_dropout", "warm")
+    without = results.slice("hidden", "without_cold_start", "warm")
     loss = {seed: without[seed] - warm[seed] for seed in warm if seed in without}
     return [
         _alone("hidden 300 items recall@100", hidden, "share", (">=", 0.27)),
-        _alone("hidden warm recall@100 lost to id dropout", loss, "share", ("<=", 0.02)),
+        _alone("hidden warm recall@100 lost to the hidden ones", loss, "share", ("<=", 0.02)),
     ]

@@ -39,8 +39,8 @@ def overrides_of(variant: str, config: Config) -> tuple[str, ...]:
     """Return the settings by which a variant of our model differs from the shipped project file."""
     if variant == "two_tower":
         return ()
-    if variant == "without_id_dropout":
-        return ("model.id_dropout=0.0",)
+    if variant == "without_cold_start":
+        return ("model.id_dropout=0.0", "model.fit_content=false")
     correction, negatives = variant.removeprefix("ablation_").split("_x_")
     count = sum(source.count for source in config.model.negatives)
     epochs = os.environ.get("ABLATION_EPOCHS", "4")

@@ -134,7 +134,7 @@ def test_the_code_digest_sees_code_and_not_words(tmp_path: Path, monkeypatch: py
     assert digests[0] == digests[1] != digests[2]
 
 
-@pytest.mark.parametrize("variant", ["two_tower", "without_id_dropout", *bench_quality.ABLATION])
+@pytest.mark.parametrize("variant", ["two_tower", "without_cold_start", *bench_quality.ABLATION])
 def test_every_variant_is_a_valid_configuration_with_as_many_negatives_as_are_shipped(variant: str) -> None:
     shipped = load_config(CONFIGS / "movielens-1m.toml")
     changed = load_config(CONFIGS / "movielens-1m.toml", overrides_of(variant, shipped))

@@ -15,7 +15,7 @@ from recsys_cg.errors import ArtifactCorruptError, SourceError
 def _fit(column: pa.Array, known: list[bool] | None = None, **options: Any) -> FeatureSet:
     table = pa.table({"c": column})
     mask = np.array(known if known is not None else [True] * len(column), dtype=bool)
-    return FeatureSet.fit(table, [FeatureConfig(name="c", **options)], mask)
+    return FeatureSet.fit(table, [FeatureConfig(name="c", **{"min_items": 1, **options})], mask)
 
 
 def _encode(features: FeatureSet, column: pa.Array) -> list[Any]:
@@ -47,6 +47,17 @@ def test_the_tail_beyond_max_vocabulary_is_hashed() -> None:
     features = _fit(pa.array(["a", "a", "b", "c"]), kind="categorical", max_vocabulary=1, hash_buckets=2)
     assert features.features[0].vocabulary == ("a",)
     assert all(2 <= code <= 3 for (code,) in _encode(features, pa.array(["b", "c", "never"])))
+
+
+def test_a_value_of_too_few_training_items_is_hashed() -> None:
+    column = pa.array([["a", "b"], ["a", "b"], ["a", "c"], ["c"], ["d", "d"]])
+    known = [True, True, True, False, True]
+    config = FeatureConfig(name="c", kind="categorical", hash_buckets=1)
+    features = FeatureSet.fit(pa.table({"c": column}), [config], np.array(known))
+    assert features.features[0].vocabulary == ("a", "b"), "c has one training item, d says itself twice of one"
+    assert _encode(features, column) == [[1, 2], [1, 2], [1, 3], [3], [3]]
+    assert _fit(column, known, kind="categorical", min_items=3).features[0].vocabulary == ("a",)
+    assert _fit(column, known, kind="categorical", min_items=4).features[0].vocabulary == ()
 
 
 def test_several_values_by_separator_or_list_are_distinct_trimmed_and_limited() -> None:

@@ -73,7 +73,7 @@ def test_the_item_table_knows_training_time_only_and_keeps_cold_items_of_both_si
 
 
 def test_features_are_fitted_on_items_known_in_training_time() -> None:
-    feature = FeatureConfig(name="kind", kind="categorical")
+    feature = FeatureConfig(name="kind", kind="categorical", min_items=1)
     config = ItemsConfig(path="c", item="id", available_from="since", time_unit="us", features=[feature])
     rows = [
         {"id": "x", "kind": "trained", "since": None},
