@@ -7,8 +7,8 @@ the weighted ridge regression of the learned items on their content, and each id
     W = argmin  sum_i w_i |e_i - W x_i|^2 + ridge |W|^2,    id_i = e_i - W x_i,    w_i = n_i^power / mean
 
 Known items stay where they are; an unknown one is at ``W x``, where items of such content are expected to be. The more
-often an item was chosen, the better it is known, and the likelier is the next one that is asked for to be like it: so
-items weigh by a power of their number of training events, 0.5 by default.
+often an item was chosen, the better it is known, and the likelier is the next one that is asked for to be like it; but
+most of what nobody met yet will never be popular. So items weigh by a small power of their number of training events.
 
 Mapping content to learned item vectors once these are there is due to Gantner et al. 2010, "Learning attribute-to-
 feature mappings for cold-start recommendations". Dropping ids in training (``model.id_dropout``, after Volkovs et al.
