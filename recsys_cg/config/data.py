@@ -195,7 +195,7 @@ class FeatureConfig(Section):
     separator: str | None = Field(None, min_length=1, description="splits a categorical into several values")
     max_vocabulary: int = Field(20_000, ge=1, description="most frequent values kept as entries of their own")
     min_items: int = Field(
-        2, ge=1, description="fewest training items that an entry of its own needs: a value of one item is another id"
+        2, ge=1, description="fewest items known in training time that an entry needs: a value of one is another id"
     )
     hash_buckets: int = Field(64, ge=1, description="buckets for values outside the vocabulary")
     max_values: int = Field(24, ge=1, description="values or tokens kept an item")

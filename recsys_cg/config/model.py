@@ -91,7 +91,7 @@ class ModelConfig(Section):
         "the new items, and less of the known ones",
     )
     content_ridge: float = Field(
-        3.0, gt=0.0, description="penalty of the content in that fit: as many items of mean weight that say nothing"
+        3.0, gt=0.0, description="penalty of the content in that fit, as a number of items that say nothing of it"
     )
     context_dropout: float = Field(
         0.1, ge=0.0, lt=1.0, description="share of training queries without context, and of features hidden in others"

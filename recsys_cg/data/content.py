@@ -1,7 +1,8 @@
 """Content features: what a catalogue says of an item, as columns a model can read.
 
 Vocabularies and scales are fitted on the items known in training time only; every other value goes to a hash bucket.
-Row 0 of a vocabulary is padding, 1 to V its entries from the most frequent on, V+1 to V+H the hash buckets.
+Row 0 of a vocabulary is padding, 1 to V its entries from the most frequent on, V+1 to V+H the hash buckets. A value of
+fewer than ``min_items`` of those items is no entry: one that a single item has is another id, and tells of no other.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Feature:
         column: column of the catalogue.
         max_values: values or tokens kept an item (categorical, text); else 1.
         separator: splits a categorical into several values.
-        vocabulary: known values, most frequent first.
+        vocabulary: values of enough known items, most frequent first.
         hash_buckets: buckets for other values.
         centre: median of a numeric in training time; 0 for other kinds.
         scale: its interquartile range (its standard deviation, then 1, where that is zero); 1 for other kinds.
@@ -229,7 +230,8 @@ class FeatureSet:
     ) -> FeatureSet:
         """Fit vocabularies and scales on the rows that ``training_mask`` marks.
 
-        A value's frequency is the number of marked items that have it; equal frequencies are ordered by value.
+        A value's frequency is the number of marked items that have it; equal frequencies are ordered by value, and
+        those below ``min_items`` are left out.
 
         Args:
             catalogue: one row an item, with the source columns of ``configs``.

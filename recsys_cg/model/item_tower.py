@@ -64,15 +64,20 @@ class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         """Return ``embedded``, float32 [n, dim] or [1, dim], with what the content of n items adds to it."""
         return self.content_vectors(content, [embedded, *self._tables.values()])
 
+    @property
+    def content_columns(self) -> list[str]:
+        """Columns of the features, in the order of their tables."""
+        return [column_name(feature) for feature in self._features]
+
     def content_vectors(self, content: Mapping[str, Any], parameters: Sequence[Any]) -> Any:
-        """Return what the content of n items would add to ``parameters[0]`` by the tables behind it.
+        """Return ``parameters[0]`` with what the content of n items adds to it by the tables behind it.
 
         Args:
             content: as of `call`.
-            parameters: as `content_parameters` gives them.
+            parameters: float32 [1, dim] or [n, dim], and a table for each feature, as `content_parameters` gives them.
 
         Returns:
-            float32 [n, dim]; [1, dim] where there is no feature.
+            float32 [n, dim]; ``parameters[0]`` itself where there is no feature.
         """
         embedded, *tables = parameters
         for feature, table in zip(self._features, tables, strict=True):
@@ -85,13 +90,15 @@ class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         return [self.id_table[:1], *(tf.convert_to_tensor(table) for table in self._tables.values())]
 
     def assign(self, ids: Any, tables: Sequence[Any]) -> None:
-        """Set the table of ids and those of the features."""
+        """Set the table of ids, float32 [items + 1, dim], and that of each feature."""
         self.id_table.assign(ids)
         for table, value in zip(self._tables.values(), tables, strict=True):
             table.assign(value)
 
     def content_squares(self, content: Mapping[str, Any], weights: Any) -> list[Any]:
         """Return, for each row of `content_parameters`, the weighted sum of squares that items multiply it by.
+
+        Entries are counted apart: two of an item that share a hash bucket add two squares, not the square of a sum.
 
         Args:
             content: as of `call`.

@@ -48,6 +48,10 @@ def train_encoder(
 ) -> dict[str, Any]:
     """Train on a dataset directory and write the encoder files.
 
+    Epochs are chosen by the validation recall of the model as it is trained; when that has ended, content is fitted to
+    the learned items (`recsys_cg.model.content_fit`), and training.json says in ``content_explains`` what share of them
+    it explains.
+
     Where mined negatives are declared, their audit is written too: ``mined_negatives.csv`` for a person to read, and
     the key ``mined_negatives`` of training.json; see `recsys_cg.model.audit.Audit`. Where impressions are declared,
     ``events_with_skips`` of training.json is the share of training events that they say something of.
@@ -100,10 +104,11 @@ def train_encoder(
         state = loop.run(checkpoints, fingerprint=_fingerprint(data, model, training, seed, filter_seen))
     facts: dict[str, Any] = {"parameters": network.parameters}
     recall = state.best_recall if probe.size else None
-    if model.fit_content and (catalogue.features or not model.id_dropout):  # else the unknown id is all there is
+    if model.fit_content and (catalogue.features or not model.id_dropout):  # a trained unknown id without content stays
         explained = fit_content(network.item_tower, catalogue, power=model.content_power, ridge=model.content_ridge)
-        facts["content_explains"] = round(explained, 6)
-        say(f"content explains {explained:.1%} of the variance of the learned items")
+        if catalogue.features:
+            facts["content_explains"] = round(explained, 6)
+            say(f"content explains {explained:.1%} of the variance of the learned items")
         recall = probe.recall(network, *network.encode_items()) if probe.size else None
     bonus, by_bonus = _fit_repeats(network, probe, model, filter_seen=filter_seen)
     _export(network, data, catalogue, directory, model=model, repeat_bonus=bonus)
@@ -192,9 +197,8 @@ def _context_columns(data: Dataset) -> list[str]:
 
 
 def _fingerprint(data: Dataset, model: ModelConfig, training: TrainingConfig, seed: int, filter_seen: bool) -> str:
-    """Name what a checkpoint belongs to: all that shapes the training, and nothing that is done when it has ended."""
-    shaping = model.model_dump(exclude={"fit_content", "content_power", "content_ridge"})
-    sections = {"model": shaping, "training": training.model_dump(), "filter_seen": filter_seen}
+    """Name what a checkpoint belongs to."""
+    sections = {"model": model.model_dump(), "training": training.model_dump(), "filter_seen": filter_seen}
     return digest_json({"dataset": data.manifest.digest, **sections, "seed": seed})
 
 

@@ -12,7 +12,23 @@ from recsys_cg.errors import SearchError
 from recsys_cg.serving.context import ContextValue
 from recsys_cg.serving.entries import HistoryColumns, HistoryEntry
 
-__all__ = ["Answer", "Candidate", "Fallback", "Reason", "Request", "check_ids", "check_k"]
+__all__ = [
+    "LONGEST_ID",
+    "USUAL_K",
+    "Answer",
+    "Candidate",
+    "Fallback",
+    "Reason",
+    "Request",
+    "check_ids",
+    "check_k",
+]
+
+LONGEST_ID = 4096
+"""Characters of an id or an event that a service takes at most."""
+
+USUAL_K = 100
+"""Candidates that a service answers where a request does not say, if it answers as many at all."""
 
 Fallback = Literal["empty_history", "unknown_user", "unknown_items", "histories_unavailable"]
 

@@ -46,7 +46,7 @@ HistoryEntry = str | Mapping[str, object] | HistoryEvent
 
 @dataclass(frozen=True)
 class HistoryColumns:
-    """A history by column, all three of one length, oldest first: read in a fraction of the time of its entries.
+    """A history by column, all three of one length, oldest first, as whoever read it has checked.
 
     Attributes:
         items: item ids.
@@ -117,7 +117,8 @@ def columns_of(entries: Sequence[HistoryEntry]) -> HistoryColumns:
     Raises:
         SearchError: an entry is of another type, lacks ``item``, holds an unknown key or an impossible time.
     """
-    return read_columns(entries) or _parse_columns(entries)
+    read = read_columns(entries)
+    return _parse_columns(entries) if read is None else read
 
 
 def read_columns(entries: Sequence[object]) -> HistoryColumns | None:

@@ -18,7 +18,7 @@ from recsys_cg.release.store import Store
 from recsys_cg.serving.answer import Answer, Candidate, Reason, Request, check_ids, check_k
 from recsys_cg.serving.context import ContextValue, context_inputs
 from recsys_cg.serving.eligibility import may_be_answered
-from recsys_cg.serving.entries import HistoryColumns, HistoryEntry, HistoryEvent, parse_time
+from recsys_cg.serving.entries import HistoryEntry, HistoryEvent, parse_time
 from recsys_cg.serving.inputs import history_inputs
 from recsys_cg.serving.live import LiveHistories
 from recsys_cg.serving.planning import NO_HISTORY, Plan, make_plans, now_us
@@ -107,7 +107,7 @@ class CandidateLookup:
     def candidates(
         self,
         *,
-        history: Sequence[HistoryEntry] | HistoryColumns | None = None,
+        history: Sequence[HistoryEntry] | None = None,
         user_id: str | None = None,
         k: int = 100,
         exclude: Sequence[str] = (),
@@ -121,9 +121,8 @@ class CandidateLookup:
 
         Args:
             history: what the user did, oldest first: item ids, or mappings ``{"item": id, "time": seconds or RFC
-                3339, "event": name}``, or the same by column; see `recsys_cg.serving.inputs.read_history`. The freshest
-                thing there is: it is used even when ``user_id`` is given. Items that the release does not know are left
-                out and counted.
+                3339, "event": name}``; see `recsys_cg.serving.inputs.read_history`. The freshest thing there is: it
+                is used even when ``user_id`` is given. Items that the release does not know are left out and counted.
             user_id: whose live or else stored history is used when ``history`` is None, and whose items of both count
                 as seen.
             k: candidates wanted, at least 1.

@@ -18,9 +18,9 @@ from pydantic import (
 
 from recsys_cg.config import ServingConfig
 from recsys_cg.errors import SearchError
-from recsys_cg.serving.answer import Request
+from recsys_cg.serving.answer import LONGEST_ID, USUAL_K, Request
 from recsys_cg.serving.entries import EARLIEST_S, LATEST_S, HistoryEvent, parse_time
-from recsys_cg.serving.plain import LONGEST_ID, PlainReader
+from recsys_cg.serving.plain import PlainReader
 
 __all__ = ["HistoryItem", "Moment", "RequestModels", "to_request"]
 
@@ -47,7 +47,6 @@ Moment = Annotated[_WhenNumber, Strict()] | _WhenText
 
 _Whole = Annotated[int, BeforeValidator(_check_number)]
 _MOST_COLUMNS = 256
-_USUAL_K = 100
 _ID = Annotated[str, Field(max_length=LONGEST_ID)]
 
 
@@ -91,7 +90,7 @@ class RequestModels:
     def of(cls, config: ServingConfig) -> Self:
         """Return the models under the limits of ``config``."""
         forbid = ConfigDict(extra="forbid")
-        most, usual = config.max_k, min(_USUAL_K, config.max_k)
+        most, usual = config.max_k, min(USUAL_K, config.max_k)
         history = Annotated[list[_ID | HistoryItem], Field(max_length=config.max_history)]
         single = create_model(
             "CandidatesRequest",

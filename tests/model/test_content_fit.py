@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from recsys_cg.config import ModelConfig
+from recsys_cg.errors import NonFiniteError
 from recsys_cg.model.catalogue import Catalogue
 from recsys_cg.model.content_fit import fit_content
 from recsys_cg.model.frameworks import tf
@@ -58,10 +59,23 @@ def design(catalogue: Catalogue) -> NDArray[np.float64]:
     one_hot = np.zeros((len(genres), 6))
     for row, entries in zip(one_hot, genres, strict=True):
         present = entries[entries > 0]
-        row[present] = 1.0 / np.sqrt(max(len(present), 1))
+        np.add.at(row, present, 1.0 / np.sqrt(max(len(present), 1)))
     return np.concatenate(
         [np.ones((len(genres), 1)), one_hot, catalogue.content["f_price"], catalogue.content["f_look"]], axis=1
     )
+
+
+def solve(catalogue: Catalogue, learned: NDArray[np.float32], power: float, ridge: float) -> NDArray[np.float64]:
+    """Return where the unknown items belong, by the normal equations."""
+    matrix, known = design(catalogue), catalogue.counts > 0
+    weights = catalogue.counts[known] ** power
+    weights = weights / weights.mean()
+    matrix[:, 7:] -= np.average(matrix[known, 7:], axis=0, weights=weights)
+    varies = np.average(np.square(matrix[known, 7:]), axis=0, weights=weights)
+    penalty = np.diag([0.0, *[ridge] * 6, *(ridge * varies)])
+    left = matrix[known].T @ (weights[:, None] * matrix[known]) + penalty
+    solution = np.linalg.solve(left, matrix[known].T @ (weights[:, None] * learned[known]))
+    return matrix[-UNKNOWN:] @ solution
 
 
 @pytest.mark.parametrize(("power", "ridge"), [(0.5, 1.0), (0.0, 1.0), (1.0, 0.1), (0.5, 100.0)])
@@ -71,13 +85,7 @@ def test_unknown_items_get_the_weighted_ridge_regression_of_the_learned_ones(pow
     learned = embed(tower, catalogue)
     fit_content(tower, catalogue, power=power, ridge=ridge)
 
-    matrix, known = design(catalogue), catalogue.counts > 0
-    weights = catalogue.counts[known] ** power
-    weights = weights / weights.mean()
-    penalty = np.diag([0.0] + [ridge] * (matrix.shape[1] - 1))
-    left = matrix[known].T @ (weights[:, None] * matrix[known]) + penalty
-    solution = np.linalg.solve(left, matrix[known].T @ (weights[:, None] * learned[known]))
-    np.testing.assert_allclose(embed(tower, catalogue)[~known], matrix[~known] @ solution, atol=2e-4)
+    np.testing.assert_allclose(embed(tower, catalogue)[-UNKNOWN:], solve(catalogue, learned, power, ridge), atol=2e-4)
 
 
 def test_learned_items_stay_where_they_are() -> None:
@@ -129,23 +137,79 @@ def test_items_in_several_blocks_are_as_those_in_one(monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(embed(parts, catalogue), embed(whole, catalogue), atol=1e-4)
 
 
-def test_of_too_many_items_those_chosen_most_are_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_floats_far_from_zero_are_fitted_as_those_around_it() -> None:
+    near, far = make_catalogue(400, seed=1), make_catalogue(400, seed=1)
+    far.content["f_look"][:] += np.array([1000.0, -300.0, 2000.0], np.float32)
+    expected = None
+    for catalogue in (near, far):
+        tower = make_tower(catalogue)
+        known = np.flatnonzero(catalogue.id_rows)
+        truth = np.random.default_rng(2).normal(size=(400, 4)) + near.content["f_look"] @ np.eye(3, 4)
+        said = embed(tower, catalogue) - tower.id_table.numpy()[catalogue.id_rows]
+        tower.id_table.scatter_nd_update(catalogue.id_rows[known, None], (truth - said)[known].astype(np.float32))
+        explained = fit_content(tower, catalogue, power=0.5, ridge=3.0)
+        found = embed(tower, catalogue)[-UNKNOWN:]
+        expected = (explained, found) if expected is None else expected
+        assert explained == pytest.approx(expected[0], abs=1e-3)
+        np.testing.assert_allclose(found, expected[1], atol=0.02)
+    assert expected is not None
+    assert expected[0] > 0.8
+
+
+def test_the_unit_of_a_number_is_of_no_consequence() -> None:
+    metres, feet = make_catalogue(seed=4), make_catalogue(seed=4)
+    feet.content["f_look"][:] *= 3.28
+    found = []
+    for catalogue in (metres, feet):
+        tower = make_tower(catalogue)
+        for name in ("f_genre", "f_price", "f_look"):
+            tower._tables[name].assign(tf.zeros_like(tower._tables[name]))
+        fit_content(tower, catalogue, power=0.5, ridge=3.0)
+        found.append(embed(tower, catalogue)[-UNKNOWN:])
+    np.testing.assert_allclose(found[0], found[1], atol=1e-4)
+
+
+def test_two_values_in_one_bucket_count_twice() -> None:
     catalogue = make_catalogue()
-    most = np.argsort(-catalogue.counts)[:30]
-    counts = np.zeros_like(catalogue.counts)
-    counts[most] = catalogue.counts[most]
+    catalogue.content["f_genre"][:, :2] = 5
     tower = make_tower(catalogue)
     learned = embed(tower, catalogue)
-    monkeypatch.setattr("recsys_cg.model.content_fit._MOST_ITEMS", 30)
     fit_content(tower, catalogue, power=0.5, ridge=1.0)
-    matrix, weights = design(catalogue)[most], counts[most] ** 0.5
-    weights = weights / weights.mean()
-    penalty = np.diag([0.0] + [1.0] * (matrix.shape[1] - 1))
-    solution = np.linalg.solve(
-        matrix.T @ (weights[:, None] * matrix) + penalty, matrix.T @ (weights[:, None] * learned[most])
-    )
-    np.testing.assert_allclose(embed(tower, catalogue)[-1], design(catalogue)[-1] @ solution, atol=2e-4)
-    np.testing.assert_allclose(embed(tower, catalogue)[catalogue.counts > 0], learned[catalogue.counts > 0], atol=1e-5)
+    np.testing.assert_allclose(embed(tower, catalogue)[-UNKNOWN:], solve(catalogue, learned, 0.5, 1.0), atol=5e-4)
+
+
+def test_numbers_too_large_to_be_fitted_are_refused_and_nothing_is_changed() -> None:
+    catalogue = make_catalogue()
+    catalogue.content["f_look"][:] *= 1e19
+    tower = make_tower(catalogue)
+    tower._tables["f_look"].assign(tf.zeros_like(tower._tables["f_look"]))
+    learned = embed(tower, catalogue)
+    with pytest.raises(NonFiniteError, match="too large"):
+        fit_content(tower, catalogue, power=0.5, ridge=1.0)
+    np.testing.assert_array_equal(embed(tower, catalogue), learned)
+
+
+def test_features_that_say_the_same_end_with_a_line_and_finite_vectors(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("recsys_cg.model.content_fit._STEPS", 2)
+    caplog.set_level("INFO")
+    catalogue = make_catalogue()
+    tower = make_tower(catalogue)
+    fit_content(tower, catalogue, power=0.5, ridge=1e-6)
+    assert np.isfinite(embed(tower, catalogue)).all()
+    assert "content is fitted to" in caplog.text
+
+
+def test_mirrored_towers_are_fitted_alike() -> None:
+    catalogue = make_catalogue()
+    alone = make_tower(catalogue)
+    explained = fit_content(alone, catalogue, power=0.5, ridge=1.0)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        mirrored = make_tower(catalogue)
+        assert fit_content(mirrored, catalogue, power=0.5, ridge=1.0) == pytest.approx(explained)
+    np.testing.assert_allclose(embed(mirrored, catalogue), embed(alone, catalogue), atol=1e-6)
 
 
 @pytest.mark.parametrize("items", [UNKNOWN, UNKNOWN + 1])
@@ -158,4 +222,7 @@ def test_no_item_or_one_is_enough(items: int) -> None:
     assert np.isfinite(found).all()
     assert np.isfinite(explained)
     if items > UNKNOWN:
-        np.testing.assert_allclose(found, np.broadcast_to(before[0], found.shape), atol=0.5 * np.abs(before).max())
+        np.testing.assert_allclose(found[0], before[0], atol=1e-5)
+        np.testing.assert_allclose(
+            tower.id_table.numpy()[0], before[0], atol=1e-4
+        )  # nothing varies: the constant is all

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.serving.redis_server import RedisServer
 from tests.serving.world import DIM, MAX_HISTORY, World, publish_release, write_release
 
 
@@ -35,3 +37,12 @@ def store_path(tower: Path, tmp_path: Path) -> Path:
     """A store in which that release is published; to be changed at will."""
     publish_release(tmp_path / "store", World(tower))
     return tmp_path / "store"
+
+
+@pytest.fixture(scope="module")
+def running_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis of the module's own; skipped where none is installed."""
+    running = RedisServer(tmp_path_factory.mktemp("redis"))
+    running.start()
+    yield running
+    running.stop()

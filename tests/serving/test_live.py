@@ -20,36 +20,28 @@ from tests.serving.server import Server
 from tests.serving.world import World, publish_release
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    running = RedisServer(tmp_path_factory.mktemp("redis"))
-    running.start()
-    yield running
-    running.stop()
-
-
 @pytest.fixture
 def outcomes() -> Counter[str]:
     return Counter()
 
 
 @pytest.fixture
-def histories(server: RedisServer, outcomes: Counter[str]) -> Iterator[RedisHistories]:
-    server.client.flushall()
+def histories(running_redis: RedisServer, outcomes: Counter[str]) -> Iterator[RedisHistories]:
+    running_redis.client.flushall()
     source = RedisHistories(
-        server.url, timeout_s=5.0, most=3, observe=lambda outcome, count: outcomes.update({outcome: count})
+        running_redis.url, timeout_s=5.0, most=3, observe=lambda outcome, count: outcomes.update({outcome: count})
     )
     yield source
     source._client.close()
 
 
 def test_elements_are_ids_or_objects_and_the_last_ones_are_read(
-    server: RedisServer, histories: RedisHistories, outcomes: Counter[str]
+    running_redis: RedisServer, histories: RedisHistories, outcomes: Counter[str]
 ):
-    server.write(
+    running_redis.write(
         "ann", "old", "a", '{"item": "{b}", "time": 7.5, "event": "view"}', '{"item": "c", "time": "1970-01-01"}'
     )
-    server.write("böb/🎬", "ä/🎬")
+    running_redis.write("böb/🎬", "ä/🎬")
     ann, nobody, bob = histories.get_many(["ann", "nobody", "böb/🎬"])
     assert ann.entries == [HistoryEvent("a"), HistoryEvent("{b}", 7_500_000, "view"), HistoryEvent("c", 0)]
     assert nobody == LiveHistory()
@@ -59,7 +51,7 @@ def test_elements_are_ids_or_objects_and_the_last_ones_are_read(
 
 
 def test_what_is_no_event_is_left_out_and_counted(
-    server: RedisServer, histories: RedisHistories, outcomes: Counter[str]
+    running_redis: RedisServer, histories: RedisHistories, outcomes: Counter[str]
 ):
     for element in (
         b"\xff",
@@ -70,18 +62,18 @@ def test_what_is_no_event_is_left_out_and_counted(
         '{"item": "a", "event": []}',
         "{" * 9999,
     ):
-        server.write("ann", element, "b")
+        running_redis.write("ann", element, "b")
         assert histories.get_many(["ann"])[0].entries == [HistoryEvent("b")], element
     assert outcomes == {"malformed": 7, "found": 7}
-    server.client.set("recsys-cg:history:text", "no list")
+    running_redis.client.set("recsys-cg:history:text", "no list")
     assert histories.get_many(["text", "ann"]) == [UNAVAILABLE, LiveHistory([HistoryEvent("b")])]
 
 
 def test_live_history_comes_before_the_stored_one_and_both_count_as_seen(
-    server: RedisServer, histories: RedisHistories, release_path: Path
+    running_redis: RedisServer, histories: RedisHistories, release_path: Path
 ):
     lookup = CandidateLookup.open(release_path, live=histories)
-    server.write("ann", "c")
+    running_redis.write("ann", "c")
     fresh = lookup.candidates(user_id="ann", k=9)
     assert fresh.fallback is None
     assert {one.item_id for one in fresh.candidates}.isdisjoint({"a", "b", "c"})
@@ -90,7 +82,7 @@ def test_live_history_comes_before_the_stored_one_and_both_count_as_seen(
     alone = CandidateLookup.open(release_path)
     assert fresh.candidates[0] == alone.candidates(history=["c"], exclude=["a", "b"], k=1).candidates[0]
     assert lookup.candidates(user_id="böb", k=2) == alone.candidates(user_id="böb", k=2)
-    server.write("ann", "no such item")
+    running_redis.write("ann", "no such item")
     assert lookup.candidates(user_id="ann", k=1).fallback == "unknown_items"
     batch = [Request(user_id="ann", k=1), Request(history=["a"], k=1), Request(user_id="nobody", k=1)]
     assert [one.fallback for one in lookup.candidates_batch(batch)] == ["unknown_items", None, "unknown_user"]
@@ -160,9 +152,9 @@ def ask(service: Server, user: str) -> dict[str, object]:
     return dict(answer)
 
 
-def test_many_threads_share_one_source(server: RedisServer, histories: RedisHistories):
+def test_many_threads_share_one_source(running_redis: RedisServer, histories: RedisHistories):
     for number in range(8):
-        server.write(f"u{number}", f"item {number}")
+        running_redis.write(f"u{number}", f"item {number}")
     wrong: list[object] = []
 
     def work(number: int) -> None:

@@ -152,6 +152,14 @@ def test_of_a_repeated_key_the_last_counts_for_both() -> None:
     assert_equal(found, expected)
 
 
+def test_of_a_key_that_is_there_twice_the_first_may_be_nested_deeper_than_the_models_go() -> None:
+    text = b'{"k": ' + b"[" * 300 + b"]" * 300 + b', "k": 5}'
+    found = MODELS.plain.read(text)
+    assert found is not None
+    assert found.k == 5
+    assert by_models(text) is None
+
+
 def test_the_models_read_what_the_short_way_does_not() -> None:
     text = orjson.dumps({"history": [{"item": "a", "time": "1970-01-01T00:00:01Z"}], "allow": ["b"]})
     request = MODELS.read(text)

@@ -179,17 +179,21 @@ def test_a_service_without_a_release_is_alive_but_not_ready(tower: Path, store_p
         server.stop()
 
 
+def _wait_for_figure(server: Server, line: str) -> None:
+    """Wait for a figure: an answer is counted when it has been sent, and perhaps by the other worker."""
+    deadline = time.monotonic() + 20
+    while line not in server.ask("GET", "/metrics")[1]:
+        assert time.monotonic() < deadline, line
+        time.sleep(0.1)
+
+
 def test_two_workers_answer_and_count_together(store_path: Path):
     with Server(store_path, workers=2) as server:
         server.wait_for("serving release")
-        deadline = time.monotonic() + 20
-        while 'release_workers{release="20260101T000000Z-00000001"} 2.0' not in server.ask("GET", "/metrics")[1]:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        _wait_for_figure(server, 'release_workers{release="20260101T000000Z-00000001"} 2.0')
         for _ in range(20):
             assert server.ask("POST", "/v1/candidates", {"history": ["a"], "k": 1})[0] == 200
-        text = server.ask("GET", "/metrics")[1]
-        assert 'recsys_cg_requests_total{path="/v1/candidates",status="200"} 20.0' in text
+        _wait_for_figure(server, 'recsys_cg_requests_total{path="/v1/candidates",status="200"} 20.0')
         assert len({line["process"] for line in server.log if line.get("path") == "/v1/candidates"}) == 2
 
 

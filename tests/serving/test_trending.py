@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -136,14 +136,6 @@ def test_a_rule_that_cannot_be_is_refused_when_the_release_is_opened(
         CandidateLookup.open(tmp_path / "r")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    running = RedisServer(tmp_path_factory.mktemp("redis"))
-    running.start()
-    yield running
-    running.stop()
-
-
 class Clock:
     now = 0.0
 
@@ -160,17 +152,17 @@ def read(trends: RedisTrends, at_us: int | None = None) -> dict[str, int] | None
     return None if found is None else dict(zip(found.item_ids, found.counts.tolist(), strict=True))
 
 
-def test_a_sorted_set_is_read_and_what_is_no_count_of_an_item_is_left_out(server: RedisServer) -> None:
+def test_a_sorted_set_is_read_and_what_is_no_count_of_an_item_is_left_out(running_redis: RedisServer) -> None:
     outcomes: Counter[str] = Counter()
-    trends = RedisTrends(server.url, timeout_s=5.0, observe=lambda outcome: outcomes.update([outcome]))
+    trends = RedisTrends(running_redis.url, timeout_s=5.0, observe=lambda outcome: outcomes.update([outcome]))
     assert read(trends) is None  # nothing was read yet
-    server.client.flushall()
+    running_redis.client.flushall()
     trends.refresh()
     assert read(trends) == {}
-    server.client.zadd(KEY, {"ä/🎬": 12, "b": 3.7})
+    running_redis.client.zadd(KEY, {"ä/🎬": 12, "b": 3.7})
     trends.refresh()
     assert read(trends) == {"ä/🎬": 12, "b": 3}
-    server.client.zadd(KEY, {b"\xff": 5, "zero": 0.5, "negative": -3, "endless": float("inf")})
+    running_redis.client.zadd(KEY, {b"\xff": 5, "zero": 0.5, "negative": -3, "endless": float("inf")})
     trends.refresh()
     assert read(trends) == {"ä/🎬": 12, "b": 3}
     assert outcomes == {"read": 2, "malformed": 1}
@@ -180,11 +172,11 @@ def test_a_sorted_set_is_read_and_what_is_no_count_of_an_item_is_left_out(server
 
 
 def test_a_key_of_another_type_is_said_and_kept_from_lookups(
-    server: RedisServer, caplog: pytest.LogCaptureFixture
+    running_redis: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.client.flushall()
-    server.client.set(KEY, "text")
-    trends = RedisTrends(server.url, timeout_s=5.0)
+    running_redis.client.flushall()
+    running_redis.client.set(KEY, "text")
+    trends = RedisTrends(running_redis.url, timeout_s=5.0)
     with caplog.at_level(logging.ERROR, "recsys_cg"):
         trends.refresh()
         trends.refresh()
@@ -192,10 +184,10 @@ def test_a_key_of_another_type_is_said_and_kept_from_lookups(
     assert len(caplog.records) == 1
 
 
-def test_what_trends_now_says_nothing_of_other_times(server: RedisServer) -> None:
-    server.client.flushall()
-    server.client.zadd(KEY, {"a": 1})
-    trends = RedisTrends(server.url, timeout_s=5.0)
+def test_what_trends_now_says_nothing_of_other_times(running_redis: RedisServer) -> None:
+    running_redis.client.flushall()
+    running_redis.client.zadd(KEY, {"a": 1})
+    trends = RedisTrends(running_redis.url, timeout_s=5.0)
     trends.refresh()
     assert read(trends, now_us() - 30_000_000) == {"a": 1}
     assert read(trends, now_us() - 61_000_000) is None
@@ -232,10 +224,10 @@ def test_an_address_that_is_none_of_a_redis_is_refused(url: str) -> None:
         RedisTrends(url)
 
 
-def test_the_service_ranks_by_what_redis_says(tower: Path, tmp_path: Path, server: RedisServer) -> None:
-    server.client.flushall()
+def test_the_service_ranks_by_what_redis_says(tower: Path, tmp_path: Path, running_redis: RedisServer) -> None:
+    running_redis.client.flushall()
     publish_release(tmp_path / "store", World(tower, info=INFO))
-    with Server(tmp_path / "store", live_trends=server.url, reload_seconds=0.1) as service:
+    with Server(tmp_path / "store", live_trends=running_redis.url, reload_seconds=0.1) as service:
 
         def first(**request: object) -> str:
             status, answer, _ = service.ask("POST", "/v1/candidates", json.dumps(request | {"k": 1}).encode())
@@ -243,7 +235,7 @@ def test_the_service_ranks_by_what_redis_says(tower: Path, tmp_path: Path, serve
             return str(answer["candidates"][0]["item_id"])
 
         assert first(history=["a"]) not in ("cold", "c")
-        server.client.zadd(KEY, {"cold": 10**6})
+        running_redis.client.zadd(KEY, {"cold": 10**6})
         deadline = time.monotonic() + 30
         while first(history=["a"]) != "cold" or first() != "cold":
             assert time.monotonic() < deadline

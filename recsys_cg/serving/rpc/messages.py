@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from recsys_cg.config import ServingConfig
-from recsys_cg.errors import EnvironmentMismatchError, SearchError
+from recsys_cg.errors import EnvironmentMismatchError, SearchError, ServiceError
 from recsys_cg.schema import BUCKETS
-from recsys_cg.serving.answer import Answer, Candidate, Reason, Request
+from recsys_cg.serving.answer import LONGEST_ID, USUAL_K, Answer, Candidate, Reason, Request
 from recsys_cg.serving.entries import HistoryColumns, HistoryEntry, HistoryEvent, parse_time
-from recsys_cg.serving.plain import LONGEST_ID
 from recsys_cg.serving.rpc.values import read_context, write_content, write_context
 
 try:
@@ -40,8 +39,9 @@ __all__ = [
     "write_single",
 ]
 
-_USUAL_K, _MOST_EXPLAIN = 100, 10
-_BUCKET_CODES = {bucket: code for code, bucket in enumerate(BUCKETS)}
+_MOST_EXPLAIN = 10
+_BUCKET_CODES = {bucket: pb.Bucket.Value(f"BUCKET_{bucket.upper()}") for bucket in BUCKETS}
+_BUCKETS = {code: bucket for bucket, code in _BUCKET_CODES.items()}
 
 
 def read_requests(message: Any, config: ServingConfig) -> list[Request]:
@@ -79,7 +79,7 @@ def read_request(message: Any, config: ServingConfig) -> Request:
 
 def read_k(message: Any, config: ServingConfig) -> int:
     """Return the list length that a message asks for; raises as `read_requests`."""
-    k: int = message.k if message.HasField("k") else min(_USUAL_K, config.max_k)
+    k: int = message.k if message.HasField("k") else min(USUAL_K, config.max_k)
     if not 1 <= k <= config.max_k:
         raise SearchError(f"k = {k}: 1 to {config.max_k}")
     return k
@@ -191,6 +191,8 @@ def write_request(request: Mapping[str, Any]) -> Any:
         given = {name: value for name, value in request.items() if value is not None}
         history, allow = given.pop("history", None), given.pop("allow", None)
         context = given.pop("context", None)
+        if "by_column" in given:
+            raise TypeError("by_column is for the client to say")
         message = _write(pb.CandidatesRequest, given | {"by_column": not given.get("explain")})
         if history is not None:
             message.history.SetInParent()
@@ -280,11 +282,14 @@ def read_answer(message: Any) -> Answer:
 
 def _read_columns(message: Any) -> tuple[Candidate, ...]:
     titles: list[str | None] = list(message.titles)
-    for place in message.untitled:
-        titles[place] = None
     scores = list(message.similarities) or [None] * len(titles)
-    buckets = [BUCKETS[code] for code in message.buckets]
-    return tuple(map(Candidate, message.item_ids, titles, scores, buckets))
+    try:
+        for place in message.untitled:
+            titles[place] = None
+        buckets = [_BUCKETS[code] for code in message.buckets]
+        return tuple(Candidate(*row) for row in zip(message.item_ids, titles, scores, buckets, strict=True))
+    except (LookupError, ValueError) as error:
+        raise ServiceError(f"the answer is not one that this version reads: {error!r}") from error
 
 
 def _read_rows(rows: Sequence[Any]) -> tuple[Candidate, ...]:

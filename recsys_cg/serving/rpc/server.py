@@ -180,14 +180,14 @@ class RpcFace:
     async def _similar(self, raw: bytes, context: Any) -> bytes:
         started = time.perf_counter()
         message = pb.SimilarRequest.FromString(raw)
-        write = write_single(started, by_column=message.by_column)
+        write = write_single(started, by_column=is_by_column(message))
         item_id, k, at = read_item_id(message), read_k(message, self._config), read_at(message)
         return await self._find(lambda lookup: lookup.similar(require_item(lookup, item_id), k, at=at), write, context)
 
     async def _similar_content(self, raw: bytes, context: Any) -> bytes:
         started = time.perf_counter()
         message = pb.SimilarContentRequest.FromString(raw)
-        write = write_single(started, by_column=message.by_column)
+        write = write_single(started, by_column=is_by_column(message))
         content, k, at = read_content(message.content), read_k(message, self._config), read_at(message)
 
         return await self._find(lambda lookup: find_by_content(lookup, content, k, at=at), write, context)
@@ -195,7 +195,7 @@ class RpcFace:
     async def _complementary(self, raw: bytes, context: Any) -> bytes:
         started = time.perf_counter()
         message = pb.ComplementaryRequest.FromString(raw)
-        write = write_single(started, by_column=message.by_column)
+        write = write_single(started, by_column=is_by_column(message))
         item_id, event = read_item_id(message), read_event(message)
         k, at = read_k(message, self._config), read_at(message)
 

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from recsys_cg.errors import SearchError
+from recsys_cg.serving.answer import LONGEST_ID
 from recsys_cg.serving.context import ContextValue
 
 __all__ = ["read_content", "read_context", "write_content", "write_context"]
 
-_MOST_FEATURES, _MOST_COLUMNS, _LONGEST = 64, 256, 4096
+_MOST_FEATURES, _MOST_COLUMNS = 64, 256
 _DEEPEST = 30  # of 100 levels that protobuf reads an object takes three
 _INT64 = range(-(2**63), 2**63)
 
@@ -39,8 +40,8 @@ def _read_scalar(name: str, message: Any) -> ContextValue:
     if kind in ("list_value", "object_value"):
         raise SearchError(f"context.{_shown(name)}: text, a number, a boolean or null is due, not {kind[:-6]}")
     value: ContextValue = getattr(message, kind)
-    if isinstance(value, str) and len(value) > _LONGEST:
-        raise SearchError(f"context.{_shown(name)}: {len(value)} characters; at most {_LONGEST} are taken")
+    if isinstance(value, str) and len(value) > LONGEST_ID:
+        raise SearchError(f"context.{_shown(name)}: {len(value)} characters; at most {LONGEST_ID} are taken")
     if isinstance(value, float):
         _check_finite(f"context.{_shown(name)}", value)
     return value
@@ -69,8 +70,8 @@ def _read_value(message: Any) -> Any:
 
 
 def _check_name(what: str, name: str) -> str:
-    if len(name) > _LONGEST:
-        raise SearchError(f"{what}: a name of {len(name)} characters; at most {_LONGEST} are taken")
+    if len(name) > LONGEST_ID:
+        raise SearchError(f"{what}: a name of {len(name)} characters; at most {LONGEST_ID} are taken")
     return name
 
 

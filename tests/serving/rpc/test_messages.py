@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_cg.config import ServingConfig
-from recsys_cg.errors import SearchError
+from recsys_cg.errors import SearchError, ServiceError
 from recsys_cg.serving.answer import Answer, Candidate, Reason, Request
 from recsys_cg.serving.entries import HistoryColumns
 from recsys_cg.serving.rpc.messages import (
@@ -119,6 +119,22 @@ def test_each_answer_of_a_batch_is_written_as_it_was_asked_for():
     message = pb.BatchAnswer.FromString(write_batch(0.0, by_column=[True, False])(answers))
     assert [one.HasField("columns") for one in message.answers] == [True, False]
     assert [read_answer(one) for one in message.answers] == answers
+
+
+def test_columns_that_make_no_sense_are_an_error_of_the_service():
+    for columns in (
+        pb.CandidateColumns(item_ids=["a"], titles=["A"], buckets=[9]),
+        pb.CandidateColumns(item_ids=["a"], titles=["A"], buckets=[0]),
+        pb.CandidateColumns(item_ids=["a", "b"], titles=["A"], buckets=[1]),
+        pb.CandidateColumns(item_ids=["a"], titles=["A"], buckets=[1], untitled=[1]),
+    ):
+        with pytest.raises(ServiceError, match="not one that this version reads"):
+            read_answer(pb.CandidatesAnswer(release="r", columns=columns))
+
+
+def test_how_an_answer_is_written_is_no_argument():
+    with pytest.raises(SearchError, match="by_column"):
+        write_request({"by_column": False})
 
 
 def test_columns_are_asked_for_except_where_reasons_are():
