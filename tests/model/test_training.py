@@ -72,6 +72,20 @@ def test_the_record_names_negatives_and_figures_of_each_epoch(trained: Trained) 
     }
 
 
+def test_fitted_content_moves_what_training_never_met_and_nothing_else(
+    dataset: Path, trained: Trained, tmp_path: Path
+) -> None:
+    plain = train(dataset, tmp_path, model={"fit_content": False})
+    records = [json.loads((one.directory / EncoderFiles.TRAINING).read_text()) for one in (trained, plain)]
+    assert 0.0 < records[0]["content_explains"] < 1.0
+    assert "content_explains" not in records[1]
+    (fitted, _), (as_trained, _) = item_vectors(trained), item_vectors(plain)
+    met = Dataset.open(dataset).items["train_count"].to_numpy() > 0
+    assert not met.all()
+    np.testing.assert_allclose(fitted[met], as_trained[met], atol=1e-4)
+    assert np.abs(fitted[~met] - as_trained[~met]).max() > 0.01
+
+
 def test_tensorboard_logs_stand_beside_the_checkpoints(trained: Trained) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
