@@ -84,7 +84,7 @@ class ModelConfig(Section):
         True, description="after training, fit content to the learned items, for the vectors of those it never met"
     )
     content_power: float = Field(
-        0.25,
+        0.1,
         ge=0.0,
         le=1.0,
         description="an item weighs in that fit by this power of its events: more finds more of "
