@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -218,3 +220,9 @@ def test_the_generated_messages_are_those_of_the_proto_file():
         fields = {(field, int(number)) for field, number in re.findall(r"(\w+) = (\d+);", body)}
         made = {(field.name, field.number) for field in pb.DESCRIPTOR.message_types_by_name[name].fields}
         assert fields == made, name
+
+
+def test_the_client_needs_nothing_of_what_the_service_needs():
+    blocked = ("orjson", "fastapi", "starlette", "uvicorn", "lmdb", "scann", "ai_edge_litert", "prometheus_client")
+    program = f"import sys; sys.modules.update(dict.fromkeys({blocked!r})); import recsys_cg.serving.rpc.client"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
