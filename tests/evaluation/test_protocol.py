@@ -252,7 +252,9 @@ def test_a_system_whose_lists_do_not_nest_is_asked_for_each_k() -> None:
 def test_figures_are_split_by_the_categories_that_the_config_names() -> None:
     catalogue = pa.table({"genre": ["x|y", "x", "z", "y", None, "x"]})
     features = FeatureSet.fit(
-        catalogue, [FeatureConfig(name="genre", kind="categorical", separator="|")], np.ones(6, dtype=np.bool_)
+        catalogue,
+        [FeatureConfig(name="genre", kind="categorical", separator="|", min_items=1)],
+        np.ones(6, dtype=np.bool_),
     )
     items = ITEMS.append_column("f_genre", features.encode(catalogue).column("f_genre"))
     queries = make_queries([{"user": u, "targets": [t]} for u, t in (("a", 0), ("b", 3), ("c", 4), ("d", 1))])
