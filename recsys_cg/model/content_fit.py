@@ -100,12 +100,12 @@ class _Problem:
 
     def multiply(self, parameters: Parameters) -> Parameters:
         """Return ``X' w X parameters``."""
-        return self._sum_gradients(parameters, 0.0)
+        return self._sum_gradients(parameters, to_items=False)
 
     def right_side(self) -> Parameters:
         """Return ``X' w e``."""
         nothing = [tf.zeros_like(part) for part in self._tower.content_parameters()]
-        return [-part for part in self._sum_gradients(nothing, 1.0)]
+        return [-part for part in self._sum_gradients(nothing, to_items=True)]
 
     def diagonal(self) -> Parameters:
         """Return the diagonal of ``X' w X``, float32 [rows, 1] for each table, entries of one item counted apart."""
@@ -161,10 +161,10 @@ class _Problem:
                 embedded += self.means[name][None, :] @ table
         return embedded
 
-    def _sum_gradients(self, parameters: Parameters, share: float) -> Parameters:
+    def _sum_gradients(self, parameters: Parameters, *, to_items: bool) -> Parameters:
         total: Parameters = []
         for content, id_rows, weights in self._blocks():
-            target = share * self._target(content, id_rows) if share else tf.zeros([1, 1])
+            target = self._target(content, id_rows) if to_items else tf.zeros([1, 1])
             total = _add(total, self._gradient(parameters, content, weights, target))
         return total
 
