@@ -98,7 +98,8 @@ class TrainingLoop:
         self._steps = steps_per_epoch(sequences, shape=self._shape)
         network.compile(optimizer=build_optimizer(training, total_steps=training.epochs * self._steps))
         network.optimizer.build(network.trainable_variables)
-        self._step = tf.function(self._train_replicas, reduce_retracing=True)
+        # By signature: without one, TensorFlow looks each batch's lengths up among those it met before, one by one.
+        self._step = tf.function(self._train_replicas, input_signature=[self._batches(0).element_spec])
 
     def run(self, checkpoints: Path, *, fingerprint: str) -> TrainingState:
         """Train until an end is reached, and leave the best epoch's weights in the network."""

@@ -13,11 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recsys_cg.config import ModelConfig, TrainingConfig
 from recsys_cg.data.dataset import Dataset
 from recsys_cg.errors import DataError, NonFiniteError, RepresentationCollapseError
 from recsys_cg.model.catalogue import load_catalogue
+from recsys_cg.model.inputs import Sequences
 from recsys_cg.model.item_encoder import ItemEncoder
+from recsys_cg.model.loop import TrainingLoop
 from recsys_cg.model.training import train_encoder
+from recsys_cg.model.two_tower import TwoTower
+from recsys_cg.model.validation import RecallProbe
 from recsys_cg.schema import DatasetFiles, EncoderFiles
 from tests.model.conftest import FEATURES, MODEL, SEED, TRAINING, Trained, make_catalogue, make_events, train
 from tests.model.datasets import write_dataset
@@ -175,6 +180,22 @@ def test_a_training_that_broke_goes_on_with_the_state_of_its_negatives(
         np.testing.assert_array_equal(one, other)
     audits = [(run.directory / EncoderFiles.MINED_NEGATIVES).read_text() for run in (whole, resumed)]
     assert audits[0] == audits[1]
+
+
+def test_a_step_is_traced_once_whatever_the_lengths_of_its_batches(dataset: Path) -> None:
+    data = Dataset.open(dataset)
+    catalogue, sequences = load_catalogue(data), Sequences.from_tables(data.iter_sequences())
+    config = TrainingConfig(**TRAINING)
+    network = TwoTower(ModelConfig(**MODEL), config, catalogue, events=2, max_length=24, seed=SEED)
+    network.build_weights()
+    probe = RecallProbe(data.queries("validation"), max_history=12, k=10, most=50, seed=SEED, filter_seen=True)
+    loop = TrainingLoop(network, sequences, probe, catalogue.counts, training=config, seed=SEED)
+    lengths = set()
+    for batch in loop._batches(0):
+        lengths.add(batch["own_item"].shape[0])
+        loop._step(batch)
+    assert len(lengths) > 2
+    assert loop._step.experimental_get_tracing_count() == 1
 
 
 def test_a_collapsing_model_is_stopped(dataset: Path, tmp_path: Path) -> None:
