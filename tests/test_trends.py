@@ -8,75 +8,86 @@ from hypothesis import strategies as st
 
 from recsys_cg import trends
 from recsys_cg.schema import queries_schema, sequences_schema
-from recsys_cg.trends import NO_TREND, RollingCounts, Trend
+from recsys_cg.trends import LEAST_TRENDING, NO_TREND, FadingCounts, Trend
 
 HOUR = 3_600_000_000
 
 
-def shown(trend: Trend) -> dict[int, int]:
+def shown(trend: Trend) -> dict[int, float]:
     assert trend.rows.dtype == np.int32
+    assert trend.counts.dtype == np.float64
     return dict(zip(trend.rows.tolist(), trend.counts.tolist(), strict=True))
 
 
-def counts_of(events: list[tuple[float, int]], *, hours: float = 1.0, items: int = 10) -> RollingCounts:
+def counts_of(events: list[tuple[float, int]], *, half_life: float = 1.0, items: int = 10) -> FadingCounts:
     times, rows = zip(*sorted(events), strict=True) if events else ((), ())
     times_us = np.array([round(time * HOUR) for time in times], np.int64)
-    return RollingCounts(times_us, np.array(rows, np.int32), items, hours=hours)
+    return FadingCounts(times_us, np.array(rows, np.int32), items, half_life_hours=half_life)
 
 
-def at(counts: RollingCounts, *hours: float) -> list[dict[int, int]]:
+def at(counts: FadingCounts, *hours: float) -> list[dict[int, float]]:
     return [shown(trend) for trend in counts.at(np.array([round(hour * HOUR) for hour in hours], np.int64))]
 
 
-def test_the_window_reaches_from_the_hours_before_up_to_the_query_which_is_not_in_it() -> None:
-    counts = counts_of([(0.0, 3), (0.5, 3), (0.5, 4), (1.0, 5), (1.2, 3)])
-    assert at(counts, 0.0, 0.4, 0.5, 1.0, 1.1, 1.5, 2.2, 9.0) == [
-        {}, {3: 1}, {3: 1}, {3: 2, 4: 1}, {3: 1, 4: 1, 5: 1}, {3: 2, 4: 1, 5: 1}, {3: 1}, {},
-    ]  # fmt: skip
+def test_an_interaction_counts_half_as_much_a_half_life_later_and_not_at_its_own_time() -> None:
+    counts = counts_of([(0.0, 3), (1.0, 3), (1.0, 4)])
+    assert at(counts, 0.0, 1.0, 2.0, 3.0) == [{}, {3: 0.5}, {3: 0.25 + 0.5, 4: 0.5}, {3: 0.375, 4: 0.25}]
+    assert at(counts, 5.0, 5.1) == [{3: 0.09375, 4: 0.0625}, {3: pytest.approx(0.0875, abs=1e-4)}]
+    assert at(counts_of([(0.0, 3), (1.0, 3)], half_life=2.0), 2.0) == [{3: 0.5 + 0.5**0.5}]
 
 
 def test_times_may_come_in_any_order_and_twice() -> None:
-    counts = counts_of([(0.0, 3), (0.5, 4), (5.0, 3)])
-    assert at(counts, 5.1, 0.1, 5.1, 0.7, 100.0) == [{3: 1}, {3: 1}, {3: 1}, {3: 1, 4: 1}, {}]
+    counts = counts_of([(0.0, 3), (1.0, 4), (9.0, 3)])
+    assert at(counts, 10.0, 0.0, 10.0, 2.0, 100.0) == [
+        {3: pytest.approx(0.5, abs=1e-3)}, {}, {3: pytest.approx(0.5, abs=1e-3)}, {3: 0.25, 4: 0.5}, {},
+    ]  # fmt: skip
 
 
 def test_nothing_ever_happened() -> None:
     assert at(counts_of([]), 1.0, 2.0) == [{}, {}]
     assert counts_of([]).at(np.zeros(0, np.int64)) == []
-    assert at(RollingCounts.of([], [], 3, hours=1.0), 1.0) == [{}]
+    assert at(FadingCounts.of([], [], 3, half_life_hours=1.0), 1.0) == [{}]
+
+
+def test_years_between_queries_and_crowds_overflow_nothing() -> None:
+    crowd = [(1000.0, 1)] * 5000
+    counts = counts_of([(0.0, 0), *crowd, (90_000.0, 2)], half_life=0.25)
+    assert at(counts, 0.25, 1000.25, 1001.0, 90_000.25) == [{0: 0.5}, {1: 2500.0}, {1: 312.5}, {2: 0.5}]
 
 
 @given(
-    events=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 4)), max_size=30),
-    asked=st.lists(st.integers(-5, 50), max_size=10),
-    window=st.integers(1, 20),
+    events=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 4)), max_size=30),
+    asked=st.lists(st.integers(-5, 500), max_size=10),
+    half_life=st.integers(1, 20),
 )
 def test_counts_are_those_of_looking_at_every_event(
-    events: list[tuple[int, int]], asked: list[int], window: int
+    events: list[tuple[int, int]], asked: list[int], half_life: int
 ) -> None:
-    counts = counts_of([(time / 4, row) for time, row in events], hours=window / 4, items=5)
-    expected = []
-    for now in asked:
-        inside = [row for time, row in events if now - window <= time < now]
-        expected.append({row: inside.count(row) for row in sorted(set(inside))})
-    assert at(counts, *(now / 4 for now in asked)) == expected
+    counts = counts_of([(time / 4, row) for time, row in events], half_life=half_life / 4, items=5)
+    for now, found in zip(asked, at(counts, *(now / 4 for now in asked)), strict=True):
+        expected = dict.fromkeys(range(5), 0.0)
+        for time, row in events:
+            expected[row] += 0.5 ** ((now - time) / half_life) if time < now else 0.0
+        assert {row: expected[row] for row in found} == pytest.approx(found, rel=1e-5)
+        assert all(expected[row] < LEAST_TRENDING * 1.001 for row in expected.keys() - found.keys())
 
 
 def test_training_interactions_and_first_targets_are_counted() -> None:
     sequences = pa.table(
-        [["ann", "bob"], [[1, 2], [1]], [[0, HOUR], [2 * HOUR]], [[0, 0], [0]], [[1.0, 1.0], [1.0]]],
+        [["ann", "bob"], [[1, 2], [1]], [[0, 24 * HOUR], [25 * HOUR]], [[0, 0], [0]], [[1.0, 1.0], [1.0]]],
         schema=sequences_schema,
     )
     queries = pa.Table.from_pylist(
         [
-            {"user_id": "ann", "time_us": 2 * HOUR + 5, "targets": [7, 8]},
-            {"user_id": "bob", "time_us": 2 * HOUR + 1, "targets": []},
+            {"user_id": "ann", "time_us": 26 * HOUR, "targets": [7, 8]},
+            {"user_id": "bob", "time_us": 25 * HOUR, "targets": []},
         ],
         schema=pa.schema([queries_schema.field(name) for name in ("user_id", "time_us", "targets")]),
     )
-    counts = RollingCounts.of([sequences], [queries, queries.slice(0, 0)], 9, hours=2.0)
-    # The first interaction is too old for any query; target 8 came later, nobody knows when.
-    assert at(counts, 2.0, 2.5, 3.0) == [{2: 1}, {1: 1, 2: 1, 7: 1}, {1: 1, 2: 1, 7: 1}]
+    counts = FadingCounts.of([sequences], [queries, queries.slice(0, 0)], 9, half_life_hours=1.0)
+    # Target 8 came later, nobody knows when; the first interaction is forgotten.
+    assert at(counts, 26.0, 27.0) == [{1: 0.5, 2: 0.25}, {1: 0.25, 2: 0.125, 7: 0.5}]
+    assert len(counts._times) == 3
 
 
 def test_a_bonus_grows_with_the_logarithm_of_the_count() -> None:

@@ -199,8 +199,12 @@ class IndexConfig(Section):
     k: Positive = Field(100, description="list length at which target_recall holds")
     exact_below: int = Field(5_000, ge=0, description="auto: catalogues smaller than this use exact search")
     tuning_queries: Positive = Field(1024, description="queries to tune on; up to twice as many verify the choice")
-    trend_hours: float | None = Field(
-        None, gt=0.0, le=24 * 366, description="items get a bonus for interactions of the last hours; default: none do"
+    trend_half_life_hours: float | None = Field(
+        None,
+        gt=0.0,
+        le=24 * 366,
+        description="items get a bonus for what they were asked for of late: time in which an interaction comes to "
+        "count half as much; default: none do",
     )
     trend_bonus: float | None = Field(
         None, ge=0.0, le=2.0, description="times log(1 + interactions); default: fitted on validation queries"
@@ -210,6 +214,6 @@ class IndexConfig(Section):
     def _options_fit_the_kind(self) -> Self:
         if self.options and not is_extension(self.kind):
             raise ValueError(f"options are those of a backend of your own, and kind is {self.kind!r}")
-        if self.trend_bonus is not None and self.trend_hours is None:
-            raise ValueError("trend_bonus needs trend_hours, the hours that are counted")
+        if self.trend_bonus is not None and self.trend_half_life_hours is None:
+            raise ValueError("trend_bonus needs trend_half_life_hours, by which interactions fade")
         return self

@@ -77,7 +77,7 @@ class TwoTowerSystem:
         seed: of the order of ties.
         repeats: where items of a query's history are ranked by `recsys_cg.repeats`, what that takes; None: they are
             ranked as any other.
-        trends: where what was asked for in the last hours is ranked by `recsys_cg.trends`, what that takes; None: it
+        trends: where what was asked for of late is ranked by `recsys_cg.trends`, what that takes; None: it
             is ranked as any other.
     """
 

@@ -14,7 +14,7 @@ from recsys_cg.config import ServingConfig
 from recsys_cg.errors import EnvironmentMismatchError
 from recsys_cg.serving.batching import Batcher
 from recsys_cg.serving.follower import Follower
-from recsys_cg.serving.live import LiveHistories, RedisHistories
+from recsys_cg.serving.live import RedisHistories
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.metrics import Metrics
 from recsys_cg.serving.requests import RequestModels
@@ -74,8 +74,8 @@ def create_app(store: str | Path, config: ServingConfig, token: str | None = Non
         token: bearer token that ``/v1/*`` and ``/metrics`` ask for; None for none.
     """
     metrics = Metrics()
-    trends = _open_trends(config, metrics)
-    follower = Follower(store, live=_open_live(config, metrics), trends=trends)
+    live, trends = _open_live(config, metrics), _open_trends(config, metrics)
+    follower = Follower(store, live=live, trends=trends)
     batcher = Batcher(
         lambda: follower.lookup,
         most=_MICRO_BATCH,
@@ -91,7 +91,7 @@ def create_app(store: str | Path, config: ServingConfig, token: str | None = Non
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=lambda _: _live(follower, batcher, metrics, config, rpc, trends),
+        lifespan=lambda _: _live(follower, batcher, metrics, config, rpc, live, trends),
     )
     endpoints = Endpoints(config, RequestModels.of(config), follower, batcher, metrics)
     if config.grpc_port is not None:
@@ -124,7 +124,7 @@ def _make_rpc(config: ServingConfig, token: str | None, endpoints: Endpoints) ->
     )
 
 
-def _open_live(config: ServingConfig, metrics: Metrics) -> LiveHistories | None:
+def _open_live(config: ServingConfig, metrics: Metrics) -> RedisHistories | None:
     if config.live_histories is None:
         return None
     return RedisHistories(
@@ -148,6 +148,7 @@ async def _live(  # noqa: PLR0917 - the parts of the service
     metrics: Metrics,
     config: ServingConfig,
     rpc: RpcFace | None,
+    live: RedisHistories | None,
     trends: RedisTrends | None,
 ) -> AsyncIterator[None]:
     await _look(follower, metrics)
@@ -172,6 +173,9 @@ async def _live(  # noqa: PLR0917 - the parts of the service
         for task in tasks:
             with suppress(asyncio.CancelledError):
                 await task
+        for source in (live, trends):
+            if source is not None:
+                source.close()
 
 
 async def _repeat(every_s: float, work: Callable[[], Awaitable[None]]) -> None:

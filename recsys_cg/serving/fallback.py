@@ -53,7 +53,7 @@ class Popularity:
             exclude: rows never returned.
             available: bool [items], or None when all are.
             allow: the only rows that may be returned, or None for all.
-            trend: what was asked for in the last hours, if that is known.
+            trend: what was asked for of late, if that is known.
         """
         if trend is not None:
             eligible = may_be_answered(trend.rows, exclude=exclude, available=available, allow=allow)

@@ -109,6 +109,10 @@ class RedisHistories:
         self._note_success()
         return [self._read(value) for value in values]
 
+    def close(self) -> None:
+        """Close the connections; the next reading opens another."""
+        self._client.close()
+
     def _unavailable(self, user_ids: Sequence[str]) -> list[LiveHistory]:
         self._observe("unavailable", len(user_ids))
         return [UNAVAILABLE] * len(user_ids)

@@ -41,7 +41,7 @@ class Plan:
         explain: nearest history items to give for each candidate.
         context: codes of `recsys_cg.serving.context.read_context`.
         repeats: int32, distinct rising rows of the history that the encoder reads, where they get its bonus.
-        trend: what was asked for in the last hours, where that has a bonus and is known.
+        trend: what was asked for of late, where that has a bonus and is known.
     """
 
     k: int

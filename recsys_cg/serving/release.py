@@ -143,7 +143,7 @@ class Release:
 
     @cached_property
     def trends(self) -> TrendRule | None:
-        """How what was asked for in the last hours is ranked; None: as any other.
+        """How what was asked for of late is ranked; None: as any other.
 
         Raises:
             ArtifactCorruptError: the manifest says so in a way that cannot be.

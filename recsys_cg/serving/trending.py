@@ -1,12 +1,13 @@
 """What is asked for at the moment: the protocol of a source of it, and the one that reads Redis.
 
-Keys and values, for whoever writes them: ``recsys-cg:trending`` is a sorted set of item ids with the interactions of
-the last hours as scores, as many hours as ``index.trend_hours``. A stream processor keeps a set a minute and
-sums them up every few seconds; of an hour::
+Keys and values, for whoever writes them: ``recsys-cg:trending`` is a sorted set of item ids with their interactions as
+scores, which fade by the half-life of ``index.trend_half_life_hours``. A stream processor adds each interaction, and
+once a minute lets all of them fade by ``2 ** (-1 / half-life in minutes)``, 0.9659 where that is 20, and drops what is
+next to nothing::
 
-    ZINCRBY recsys-cg:minute:29001234 1 item-7
-    EXPIRE recsys-cg:minute:29001234 7200
-    ZUNIONSTORE recsys-cg:trending 60 recsys-cg:minute:29001234 recsys-cg:minute:29001233 ...
+    ZINCRBY recsys-cg:trending 1 item-7
+    ZUNIONSTORE recsys-cg:trending 1 recsys-cg:trending WEIGHTS 0.9659
+    ZREMRANGEBYSCORE recsys-cg:trending -inf (0.0625
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from recsys_cg.errors import ArtifactCorruptError
 from recsys_cg.serving.live import connect, without_password
-from recsys_cg.trends import MOST_TRENDING
+from recsys_cg.trends import LEAST_TRENDING, MOST_TRENDING
 
 __all__ = ["RedisTrends", "TrendRule", "Trending", "Trends", "read_trend_rule"]
 
@@ -38,27 +39,32 @@ _LARGEST_BONUS = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Trending:
-    """Items with their interactions of the last hours.
+    """Items with their interactions as they have faded.
 
     Attributes:
         item_ids: distinct.
-        counts: int64 [items], each >= 1.
+        counts: float64 [items], each `LEAST_TRENDING` at least.
     """
 
     item_ids: Sequence[str]
-    counts: NDArray[np.int64]
+    counts: NDArray[np.float64]
 
 
 class TrendRule(NamedTuple):
-    """How a release ranks what was asked for in the last hours.
+    """How a release ranks what was asked for of late.
 
     Attributes:
-        hours: that are counted, above 0.
+        half_life_hours: by which interactions fade, above 0.
         bonus: times ``log(1 + interactions)``, 0 to 2.
     """
 
-    hours: float
+    half_life_hours: float
     bonus: float
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """The rule as a report shows it."""
+        return {"trend_half_life_hours": self.half_life_hours, "trend_bonus": self.bonus}
 
 
 def read_trend_rule(recorded: object, path: Path) -> TrendRule | None:
@@ -70,11 +76,13 @@ def read_trend_rule(recorded: object, path: Path) -> TrendRule | None:
     if recorded is None:
         return None
     try:
-        rule = TrendRule(float(recorded["hours"]), float(recorded["bonus"]))  # type: ignore[index]
+        rule = TrendRule(float(recorded["half_life_hours"]), float(recorded["bonus"]))  # type: ignore[index]
     except (TypeError, KeyError, ValueError) as error:
         raise ArtifactCorruptError(f"{path}: info.trends is {recorded!r}") from error
-    if not 0.0 < rule.hours < math.inf or not 0.0 <= rule.bonus <= _LARGEST_BONUS:
-        raise ArtifactCorruptError(f"{path}: info.trends is {recorded!r}; hours above 0 and a bonus of 0 to 2 are read")
+    if not 0.0 < rule.half_life_hours < math.inf or not 0.0 <= rule.bonus <= _LARGEST_BONUS:
+        raise ArtifactCorruptError(
+            f"{path}: info.trends is {recorded!r}; half_life_hours above 0 and a bonus of 0 to 2 are read"
+        )
     return rule
 
 
@@ -123,6 +131,10 @@ class RedisTrends:
             return None
         return read[0]
 
+    def close(self) -> None:
+        """Close the connections; the next reading opens another."""
+        self._client.close()
+
     def refresh(self) -> None:
         """Read what trends now; never raises."""
         try:
@@ -136,10 +148,10 @@ class RedisTrends:
         if self._is_down:
             self._is_down = False
             _logger.info("trends at %s are available again", self._where, extra={"trends": "up"})
-        kept = [(name, score) for name, score in found if 1.0 <= score <= _LARGEST and _is_text(name)]
+        kept = [(name, score) for name, score in found if LEAST_TRENDING <= score <= _LARGEST and _is_text(name)]
         self._observe("read" if len(kept) == len(found) else "malformed")
         names = [name.decode() for name, _ in kept]
-        counts = np.array([math.floor(score) for _, score in kept], np.int64)
+        counts = np.array([score for _, score in kept], np.float64)
         before = self._read[0] if self._read is not None else None
         if before is not None and before.item_ids == names and np.array_equal(before.counts, counts):
             self._read = before, self._clock()

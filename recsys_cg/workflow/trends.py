@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recsys_cg.config import Config
 from recsys_cg.errors import DataError
 from recsys_cg.progress import say
-from recsys_cg.trends import TREND_BONUSES, RankedTrends, RollingCounts
+from recsys_cg.trends import TREND_BONUSES, FadingCounts, RankedTrends
 
 if TYPE_CHECKING:
     from recsys_cg.data.dataset import Dataset
@@ -33,7 +33,7 @@ def fit_trends(
     vectors: NDArray[np.float32],
     repeats: Repeats | None,
 ) -> Mapping[str, Any] | None:
-    """Return what a release's manifest says of trends; None where ``index.trend_hours`` is not set.
+    """Return what a release's manifest says of trends; None where ``index.trend_half_life_hours`` is not set.
 
     Of `recsys_cg.trends.TREND_BONUSES` the one is taken at which most of the targets of 2,000 validation queries are
     found, each query with the counts of its own time, in lists as the evaluation makes them. Every release fits its
@@ -48,7 +48,7 @@ def fit_trends(
         repeats: how items of the history are ranked.
 
     Returns:
-        ``{"hours", "bonus", "validation_recall"}``; the latter by bonus, null where the bonus was given.
+        ``{"half_life_hours", "bonus", "validation_recall"}``; the latter by bonus, null where the bonus was given.
 
     Raises:
         DataError: there is no validation query to fit on, and no ``index.trend_bonus``.
@@ -58,19 +58,22 @@ def fit_trends(
     from recsys_cg.evaluation.queries import prepare_queries
     from recsys_cg.evaluation.retrieval import rank_queries
 
-    hours, given, seed = config.index.trend_hours, config.index.trend_bonus, config.project.seed
-    if hours is None:
+    half_life, given, seed = config.index.trend_half_life_hours, config.index.trend_bonus, config.project.seed
+    if half_life is None:
         return None
     if given is not None:
-        return {"hours": hours, "bonus": given, "validation_recall": None}
+        return {"half_life_hours": half_life, "bonus": given, "validation_recall": None}
     validation = dataset.queries("validation")
     if not len(validation):
-        raise DataError("index.trend_hours needs validation queries to fit its bonus: set index.trend_bonus instead")
+        raise DataError(
+            "index.trend_half_life_hours needs validation queries to fit its bonus: set index.trend_bonus instead"
+        )
     queries = prepare_queries(
         validation, dataset.items, filter_seen=config.evaluation.filter_seen, max_queries=_QUERIES, seed=seed
     )
-    counts = RollingCounts.of(dataset.iter_sequences(), [validation], len(dataset.items), hours=hours)
-    rows, retriever = np.arange(len(dataset.items), dtype=np.int32), load()
+    items = len(dataset.items)
+    counts = FadingCounts.of(dataset.iter_sequences(), [validation], items, half_life_hours=half_life)
+    rows, retriever = np.arange(items, dtype=np.int32), load()
     systems = [
         TwoTowerSystem(
             str(bonus),
@@ -85,13 +88,13 @@ def fit_trends(
         for bonus in TREND_BONUSES
     ]
     k = min(config.index.k, len(rows))
-    say(f"release: fitting the bonus of what trends within {hours:g} hours")
+    say(f"release: fitting the bonus of what trends, by a half-life of {half_life:g} hours")
     ranks = rank_queries(systems, queries, len(rows), [k], quiet=True)
     found = {bonus: float(np.mean(recall(one[k], k))) for bonus, one in zip(TREND_BONUSES, ranks, strict=True)}
     best = max(found, key=lambda bonus: found[bonus])  # of equal ones the smallest
     say(f"trend bonus {best:g}: validation recall@{k} {found[0.0]:.4f} without, {found[best]:.4f} with it")
     return {
-        "hours": hours,
+        "half_life_hours": half_life,
         "bonus": best,
         "validation_recall": {f"{bonus:g}": round(value, 6) for bonus, value in found.items()},
     }

@@ -19,7 +19,7 @@ from recsys_cg.evaluation import TwoTowerSystem
 from recsys_cg.schema import ReleaseFiles
 from recsys_cg.serving.queries import encode_queries
 from recsys_cg.serving.release import Release
-from recsys_cg.trends import RankedTrends, RollingCounts, Trend
+from recsys_cg.trends import FadingCounts, RankedTrends, Trend
 from recsys_cg.workflow.assembly import translate_queries
 
 __all__ = ["ReleaseUnderTest", "ServedSystem"]
@@ -34,14 +34,14 @@ class ReleaseUnderTest:
         items: the dataset's items.
         events: the dataset's event names.
         context: the dataset's context features.
-        count: gives the dataset's interactions of so many hours before any time; None: nothing trends.
+        count: gives the dataset's interactions as they fade by a half-life in hours; None: nothing trends.
     """
 
     release: Release
     items: pa.Table
     events: Sequence[str]
     context: ContextSet = field(default_factory=ContextSet)
-    count: Callable[[float], RollingCounts] | None = None
+    count: Callable[[float], FadingCounts] | None = None
 
     @classmethod
     def of(cls, release: Release, dataset: Dataset) -> Self:
@@ -75,7 +75,7 @@ class ReleaseUnderTest:
         context, rule = self.release.encoder.contract.context.names, self.release.trends
         trends = None
         if rule is not None and self.count is not None:
-            trends = RankedTrends(self.release.vectors, rule.bonus, self.count(rule.hours))
+            trends = RankedTrends(self.release.vectors, rule.bonus, self.count(rule.half_life_hours))
         first = "" if trends is None else "trending and then the "
         encoded = TwoTowerSystem(
             name,
@@ -89,7 +89,7 @@ class ReleaseUnderTest:
                 "without_history": f"the {first}most popular items, as a lookup answers",
                 **({"context": list(context)} if context else {}),
                 **({"repeat_bonus": self.release.repeats.bonus} if self.release.repeats else {}),
-                **({"trend_hours": rule.hours, "trend_bonus": rule.bonus} if rule is not None and trends else {}),
+                **(rule.settings if rule is not None and trends else {}),
             },
             seed=seed,
             repeats=self.release.repeats,
@@ -148,10 +148,11 @@ class ServedSystem:
         return lists
 
 
-def _count(dataset: Dataset, hours: float) -> RollingCounts:
+def _count(dataset: Dataset, half_life_hours: float) -> FadingCounts:
     """Count training interactions and what was asked for in the windows behind them."""
     queries = [dataset.queries(split) for split in ("validation", "test")]
-    return RollingCounts.of(dataset.iter_sequences(), queries, len(dataset.items), hours=hours)
+    items = len(dataset.items)
+    return FadingCounts.of(dataset.iter_sequences(), queries, items, half_life_hours=half_life_hours)
 
 
 def _match(wanted: pa.ChunkedArray, known: pa.ChunkedArray) -> NDArray[np.int32]:

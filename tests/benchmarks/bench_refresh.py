@@ -96,7 +96,7 @@ def measure_groups(store: Store, project: Project) -> dict[str, dict[str, tuple[
     """Return, for each of `GROUPS`, the number of targets on the next day and the share found in the first 100.
 
     Candidates are the articles that were clicked before the refresh; the dataset also holds those of the next day.
-    ``vectors`` ranks by similarity alone, ``trends`` as the release serves, with the clicks of the last hour counted.
+    ``vectors`` ranks by similarity alone, ``trends`` as the release serves, with what is clicked at the time counted.
     """
     from recsys_cg.data.dataset import Dataset
 

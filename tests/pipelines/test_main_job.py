@@ -212,16 +212,16 @@ def test_a_release_that_ranks_by_what_trends_fits_its_bonus_and_is_measured_with
     copy_site: Callable[[], Site],
 ) -> None:
     site = copy_site()
-    options = [*site.options("index.trend_hours=24.0"), "--force", "to see it", "--json"]
+    options = [*site.options("index.trend_half_life_hours=24.0"), "--force", "to see it", "--json"]
     done = call("run", *options)
     assert "encoder: inputs and configuration unchanged" in done.stderr
     assert "trend bonus" in done.stderr
     trends = read_manifest(site.current(), kind="release").info["trends"]
-    assert trends["hours"] == 24.0
+    assert trends["half_life_hours"] == 24.0
     assert trends["validation_recall"][f"{trends['bonus']:g}"] == max(trends["validation_recall"].values())
     report = read_json(Path(json.loads(done.stdout.splitlines()[-1])["report"]).with_suffix(".json"))
     settings = report["systems"]["two_tower"]["settings"]
-    assert (settings["trend_hours"], settings["trend_bonus"]) == (24.0, trends["bonus"])
+    assert (settings["trend_half_life_hours"], settings["trend_bonus"]) == (24.0, trends["bonus"])
 
 
 def test_killed_at_several_points_the_next_run_completes(world: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from recsys_cg.evaluation.queries import prepare_queries
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.trending import Trending
-from recsys_cg.trends import RollingCounts
+from recsys_cg.trends import FadingCounts
 from recsys_cg.workflow.reporting import choose_examples
 from recsys_cg.workflow.under_test import ReleaseUnderTest
 from tests.evaluation.tables import make_items, make_queries
@@ -18,7 +18,7 @@ from tests.serving.world import EVENTS, MAX_HISTORY, US, Item, World, write_rele
 
 ITEMS, NEW = 60, 8  # items of the dataset, and how many of them the release lacks; it has four others
 NAMES = [f"item_{place}" for place in range(ITEMS)]
-WINDOW_S = 60
+HALF_LIFE_S = 20
 
 
 def opens_s(place: int) -> int | None:
@@ -36,7 +36,7 @@ class Log:
         rng = np.random.default_rng(5)
         times = np.sort(rng.integers(0, 300, 2_000)) * US
         rows = np.minimum(rng.geometric(0.05, 2_000) - 1, ITEMS - 1).astype(np.int32)
-        self.counts = RollingCounts(times, rows, ITEMS, hours=WINDOW_S / 3600)
+        self.counts = FadingCounts(times, rows, ITEMS, half_life_hours=HALF_LIFE_S / 3600)
 
     def at(self, at_us: int) -> Trending:
         (trend,) = self.counts.at(np.array([at_us]))
@@ -58,7 +58,7 @@ def open_release(
     contract = {"schema": 3, "repeat_bonus": bonus} if bonus else {}
     info: dict[str, object] = {"filter_seen": filter_seen}
     if trend_bonus is not None:
-        info["trends"] = {"hours": WINDOW_S / 3600, "bonus": trend_bonus}
+        info["trends"] = {"half_life_hours": HALF_LIFE_S / 3600, "bonus": trend_bonus}
     world = World(tower, items=shuffled, sequences=None, contract=contract, info=info)
     write_release(directory, world)
     return CandidateLookup.open(directory, trends=Log())

@@ -6,13 +6,14 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from recsys_cg.errors import ArtifactCorruptError, ConfigError
+from recsys_cg.serving import trending
 from recsys_cg.serving.answer import Answer
 from recsys_cg.serving.lookup import CandidateLookup
 from recsys_cg.serving.trending import RedisTrends, Trending
@@ -21,20 +22,20 @@ from tests.serving.server import Server
 from tests.serving.world import World, publish_release, write_release
 
 BONUS, KEY = 0.25, "recsys-cg:trending"
-INFO = {"trends": {"hours": 1.0, "bonus": BONUS}}
+INFO = {"trends": {"half_life_hours": 1.0, "bonus": BONUS}}
 
 
 class Now:
     """The same at all times, until it is changed."""
 
-    def __init__(self, counts: Mapping[str, int] | None) -> None:
-        self.trending = None if counts is None else Trending(list(counts), np.array(list(counts.values()), np.int64))
+    def __init__(self, counts: Mapping[str, float] | None) -> None:
+        self.trending = None if counts is None else Trending(list(counts), np.array(list(counts.values()), np.float64))
 
     def at(self, at_us: int) -> Trending | None:
         return self.trending
 
 
-def open_with(path: Path, tower: Path, counts: Mapping[str, int] | None) -> CandidateLookup:
+def open_with(path: Path, tower: Path, counts: Mapping[str, float] | None) -> CandidateLookup:
     if not path.exists():
         write_release(path, World(tower, info=INFO))
     return CandidateLookup.open(path, trends=Now(counts))
@@ -115,7 +116,7 @@ def test_items_like_an_item_and_items_that_go_with_it_are_not_ranked_by_what_tre
 def test_what_trends_may_change_between_two_lookups(tower: Path, tmp_path: Path) -> None:
     lookup = open_with(tmp_path / "r", tower, {"c": 10**6})
     assert names(lookup.candidates(history=["a"], k=1)) == ["c"]
-    lookup._trends.trending = Trending(["b"], np.array([10**6]))  # type: ignore[union-attr]
+    lookup._trends.trending = Trending(["b"], np.array([1e6]))  # type: ignore[union-attr]
     assert names(lookup.candidates(history=["a"], k=1)) == ["b"]
     lookup._trends.trending = None  # type: ignore[union-attr]
     assert "b" not in names(lookup.candidates(history=["c"], k=1))
@@ -124,10 +125,13 @@ def test_what_trends_may_change_between_two_lookups(tower: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     "trends",
     [
-        "yes", {}, {"hours": 1.0}, {"hours": "x", "bonus": 0.1}, {"hours": 0, "bonus": 0.1}, {"hours": 1, "bonus": 2.5},
-        {"hours": 1, "bonus": -0.1}, {"hours": float("inf"), "bonus": 0.1}, {"hours": 1, "bonus": float("nan")},
+        "yes",
+        {},
+        {"half_life_hours": 1.0},
+        *({"half_life_hours": hours, "bonus": 0.1} for hours in ("x", 0, float("inf"))),
+        *({"half_life_hours": 1, "bonus": bonus} for bonus in (2.5, -0.1, float("nan"))),
     ],
-)  # fmt: skip
+)
 def test_a_rule_that_cannot_be_is_refused_when_the_release_is_opened(
     tower: Path, tmp_path: Path, trends: object
 ) -> None:
@@ -143,40 +147,83 @@ class Clock:
         return self.now
 
 
+@pytest.fixture
+def open_trends() -> Iterator[Callable[..., RedisTrends]]:
+    """Open sources, and close them when the test has ended."""
+    opened: list[RedisTrends] = []
+
+    def open_one(url: str, **options: object) -> RedisTrends:
+        opened.append(RedisTrends(url, timeout_s=5.0, **options))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.close()
+
+
 def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def read(trends: RedisTrends, at_us: int | None = None) -> dict[str, int] | None:
+def read(trends: RedisTrends, at_us: int | None = None) -> dict[str, float] | None:
     found = trends.at(now_us() if at_us is None else at_us)
     return None if found is None else dict(zip(found.item_ids, found.counts.tolist(), strict=True))
 
 
-def test_a_sorted_set_is_read_and_what_is_no_count_of_an_item_is_left_out(running_redis: RedisServer) -> None:
+def test_a_sorted_set_is_read_and_what_is_no_count_of_an_item_is_left_out(
+    running_redis: RedisServer, open_trends: Callable[..., RedisTrends]
+) -> None:
     outcomes: Counter[str] = Counter()
-    trends = RedisTrends(running_redis.url, timeout_s=5.0, observe=lambda outcome: outcomes.update([outcome]))
+    trends = open_trends(running_redis.url, observe=lambda outcome: outcomes.update([outcome]))
     assert read(trends) is None  # nothing was read yet
     running_redis.client.flushall()
     trends.refresh()
     assert read(trends) == {}
     running_redis.client.zadd(KEY, {"ä/🎬": 12, "b": 3.7})
     trends.refresh()
-    assert read(trends) == {"ä/🎬": 12, "b": 3}
-    running_redis.client.zadd(KEY, {b"\xff": 5, "zero": 0.5, "negative": -3, "endless": float("inf")})
+    assert read(trends) == {"ä/🎬": 12.0, "b": 3.7}
+    running_redis.client.zadd(KEY, {b"\xff": 5, "zero": 0.0, "negative": -3, "endless": float("inf")})
     trends.refresh()
-    assert read(trends) == {"ä/🎬": 12, "b": 3}
+    assert read(trends) == {"ä/🎬": 12.0, "b": 3.7}
     assert outcomes == {"read": 2, "malformed": 1}
     before = trends.at(now_us())
     trends.refresh()
     assert trends.at(now_us()) is before  # so that nobody looks its ids up again
 
 
+def test_scores_fade_by_the_commands_that_are_documented(
+    running_redis: RedisServer, open_trends: Callable[..., RedisTrends]
+) -> None:
+    commands = [line.split() for line in (trending.__doc__ or "").splitlines() if line.startswith("    Z")]
+    assert [command[0] for command in commands] == ["ZINCRBY", "ZUNIONSTORE", "ZREMRANGEBYSCORE"]
+    add, *each_minute = commands
+    assert float(each_minute[0][-1]) == pytest.approx(2 ** (-1 / 20), abs=1e-4)
+    client = running_redis.client
+    client.flushall()
+    trends = open_trends(running_redis.url)
+    for _ in range(2):
+        client.execute_command(*add)
+    for minute in range(100):
+        for command in each_minute:
+            client.execute_command(*command)
+        if minute == 19:
+            client.execute_command(*add)
+            trends.refresh()
+            assert read(trends) == pytest.approx({"item-7": 2 * 0.5 + 1}, abs=1e-3)
+    trends.refresh()
+    assert read(trends) == pytest.approx({"item-7": 2 * 0.5**5 + 0.5**4}, abs=1e-3)
+    for _ in range(21):
+        for command in each_minute:
+            client.execute_command(*command)
+    assert not client.exists(KEY)
+
+
 def test_a_key_of_another_type_is_said_and_kept_from_lookups(
-    running_redis: RedisServer, caplog: pytest.LogCaptureFixture
+    running_redis: RedisServer, open_trends: Callable[..., RedisTrends], caplog: pytest.LogCaptureFixture
 ) -> None:
     running_redis.client.flushall()
     running_redis.client.set(KEY, "text")
-    trends = RedisTrends(running_redis.url, timeout_s=5.0)
+    trends = open_trends(running_redis.url)
     with caplog.at_level(logging.ERROR, "recsys_cg"):
         trends.refresh()
         trends.refresh()
@@ -184,10 +231,12 @@ def test_a_key_of_another_type_is_said_and_kept_from_lookups(
     assert len(caplog.records) == 1
 
 
-def test_what_trends_now_says_nothing_of_other_times(running_redis: RedisServer) -> None:
+def test_what_trends_now_says_nothing_of_other_times(
+    running_redis: RedisServer, open_trends: Callable[..., RedisTrends]
+) -> None:
     running_redis.client.flushall()
     running_redis.client.zadd(KEY, {"a": 1})
-    trends = RedisTrends(running_redis.url, timeout_s=5.0)
+    trends = open_trends(running_redis.url)
     trends.refresh()
     assert read(trends, now_us() - 30_000_000) == {"a": 1}
     assert read(trends, now_us() - 61_000_000) is None
@@ -195,12 +244,12 @@ def test_what_trends_now_says_nothing_of_other_times(running_redis: RedisServer)
 
 
 def test_what_was_read_last_goes_on_for_five_minutes_without_redis(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, open_trends: Callable[..., RedisTrends], caplog: pytest.LogCaptureFixture
 ) -> None:
     redis_server, clock = RedisServer(tmp_path), Clock()
     redis_server.start()
     try:
-        trends = RedisTrends(redis_server.url, timeout_s=5.0, clock=clock)
+        trends = open_trends(redis_server.url, clock=clock)
         redis_server.client.zadd(KEY, {"a": 1})
         trends.refresh()
         redis_server.stop()

@@ -61,16 +61,16 @@ def fit(dataset: Dataset, **index: float) -> dict[str, object] | None:
 
 
 def test_the_bonus_that_finds_most_validation_targets_is_taken(tmp_path: Path) -> None:
-    found = fit(write_fashions(tmp_path, share=0.7), trend_hours=1.0)
+    found = fit(write_fashions(tmp_path, share=0.7), trend_half_life_hours=1.0)
     assert found is not None
     recalls = {float(bonus): value for bonus, value in found["validation_recall"].items()}  # type: ignore[attr-defined]
     assert tuple(recalls) == TREND_BONUSES
-    assert found["hours"] == 1.0
+    assert found["half_life_hours"] == 1.0
     assert recalls[found["bonus"]] == max(recalls.values()) > recalls[0.0] + 0.2  # type: ignore[index]
 
 
 def test_where_nothing_comes_and_goes_nothing_is_added(tmp_path: Path) -> None:
-    found = fit(write_fashions(tmp_path, share=0.0), trend_hours=1.0)
+    found = fit(write_fashions(tmp_path, share=0.0), trend_half_life_hours=1.0)
     assert found is not None
     recalls = {float(bonus): value for bonus, value in found["validation_recall"].items()}  # type: ignore[attr-defined]
     assert recalls[0.0] >= recalls[2.0] + 0.2
@@ -79,8 +79,8 @@ def test_where_nothing_comes_and_goes_nothing_is_added(tmp_path: Path) -> None:
 
 def test_a_bonus_that_was_given_is_kept_and_without_hours_there_is_none(tmp_path: Path) -> None:
     dataset = write_fashions(tmp_path, share=0.5)
-    given = fit(dataset, trend_hours=2.0, trend_bonus=0.25)
-    assert given == {"hours": 2.0, "bonus": 0.25, "validation_recall": None}
+    given = fit(dataset, trend_half_life_hours=2.0, trend_bonus=0.25)
+    assert given == {"half_life_hours": 2.0, "bonus": 0.25, "validation_recall": None}
     assert fit(dataset) is None
 
 
@@ -88,4 +88,4 @@ def test_without_validation_queries_a_bonus_must_be_given(tmp_path: Path) -> Non
     dataset = write_fashions(tmp_path, share=0.5, fractions=(0.8, 0.8))
     assert not len(dataset.queries("validation"))
     with pytest.raises(DataError, match="trend_bonus"):
-        fit(dataset, trend_hours=1.0)
+        fit(dataset, trend_half_life_hours=1.0)
