@@ -3,6 +3,10 @@
 Vocabularies and scales are fitted on the items known in training time only; every other value goes to a hash bucket.
 Row 0 of a vocabulary is padding, 1 to V its entries from the most frequent on, V+1 to V+H the hash buckets. A value of
 fewer than ``min_items`` of those items is no entry: one that a single item has is another id, and tells of no other.
+
+Taste is not linear in years or prices. A number is therefore given by its place between the quantiles of training time,
+too: a piecewise linear encoding (Gorishniy, Rubachev and Babenko 2022, section 3.2, there as ramps, here as the hat
+functions that span the same curves), in which a linear tower can bend at each of them.
 """
 
 from __future__ import annotations
@@ -69,6 +73,8 @@ class Feature:
         hash_buckets: buckets for other values.
         centre: median of a numeric in training time; 0 for other kinds.
         scale: its interquartile range (its standard deviation, then 1, where that is zero); 1 for other kinds.
+        knots: its distinct quantiles in training time, rising; none where it has two values at most, and for other
+            kinds.
         dim: length of a dense vector, or of what a kind from outside gives; else 0.
         state: what a kind from outside learned; None for other kinds.
     """
@@ -82,6 +88,7 @@ class Feature:
     hash_buckets: int = 0
     centre: float = 0.0
     scale: float = 1.0
+    knots: tuple[float, ...] = ()
     dim: int = 0
     state: Mapping[str, Any] | None = None
 
@@ -97,8 +104,8 @@ class Feature:
 
     @property
     def width(self) -> int:
-        """Numbers an item: 2 for numeric (value, missing), ``dim`` for dense and kinds from outside, else 0."""
-        return 2 if self.kind == "numeric" else self.dim
+        """Numbers an item: 2 and one a knot for numeric, ``dim`` for dense and kinds from outside, else 0."""
+        return 2 + len(self.knots) if self.kind == "numeric" else self.dim
 
     @cached_property
     def _known(self) -> pa.Array:
@@ -108,9 +115,11 @@ class Feature:
         """Encode one catalogue column, row for row.
 
         Returns:
-            ``list<int32>`` for categorical and text; ``fixed_size_list<float32>[2]`` for numeric: (value - centre) /
-            scale within [-10, 10] and 0.0, or 0.0 and 1.0 where it is missing; ``fixed_size_list<float32>[dim]`` for
-            dense, zeros where it is missing; for a kind from outside what it gives.
+            ``list<int32>`` for categorical and text; ``fixed_size_list<float32>[width]`` for numeric: (value - centre)
+            / scale within [-10, 10], 0.0, and the shares of the two knots around it, which sum to one (all of the
+            first or last knot's beyond it), or 0.0, 1.0 and zeros where it is missing;
+            ``fixed_size_list<float32>[dim]`` for dense, zeros where it is missing; for a kind from outside what it
+            gives.
 
         Raises:
             SourceError: a dense vector, or what a kind from outside gave, is of another length or not finite.
@@ -144,8 +153,13 @@ class Feature:
         missing = np.isnan(values)
         with np.errstate(over="ignore"):  # what overflows is clipped
             scaled = np.clip((np.where(missing, self.centre, values) - self.centre) / self.scale, -_CLIP, _CLIP)
-        both = np.stack([scaled, missing], axis=1).astype(np.float32)
-        return pa.FixedSizeListArray.from_arrays(pa.array(both.reshape(-1)), 2)
+        rows = np.zeros((len(values), self.width), np.float32)
+        rows[:, 0], rows[:, 1] = scaled, missing
+        if self.knots:
+            there = np.flatnonzero(~missing)
+            before, share = _between(values[there], np.array(self.knots))
+            rows[there, 2 + before], rows[there, 3 + before] = 1.0 - share, share
+        return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), self.width)
 
     def _encode_values(self, pairs: Ragged, count: int) -> pa.Array:
         pairs = pairs.limit(self.max_values)
@@ -184,14 +198,16 @@ def _fit_one(catalogue: pa.Table, config: FeatureConfig, training: pa.Array) -> 
         return Feature(**common, dim=config.dim or 0)
     if config.kind == "numeric":
         numeric_values(column, config.source_column)
-        centre, scale = _fit_scale(numeric_values(known, config.source_column) if len(known) else np.zeros(0))
-        return Feature(**common, centre=centre, scale=scale)
-    values = _read_values(config.kind, known, config.source_column, config.separator).values
+        values = numeric_values(known, config.source_column) if len(known) else np.zeros(0)
+        present = values[~np.isnan(values)]
+        centre, scale = _fit_scale(present)
+        return Feature(**common, centre=centre, scale=scale, knots=_fit_knots(present, config.knots))
+    entries = _read_values(config.kind, known, config.source_column, config.separator).values
     return Feature(
         **common,
         max_values=config.max_values,
         separator=config.separator,
-        vocabulary=_most_frequent(values, config.max_vocabulary, least=config.min_items),
+        vocabulary=_most_frequent(entries, config.max_vocabulary, least=config.min_items),
         hash_buckets=config.hash_buckets,
     )
 
@@ -204,14 +220,31 @@ def _most_frequent(values: pa.Array, most: int, *, least: int) -> tuple[str, ...
     return tuple(ordered.column("value").slice(0, most).to_pylist())
 
 
-def _fit_scale(values: npt.NDArray[np.float64]) -> tuple[float, float]:
-    present = values[~np.isnan(values)]
+def _fit_scale(present: npt.NDArray[np.float64]) -> tuple[float, float]:
     if not len(present):
         return 0.0, 1.0
     with np.errstate(over="ignore", invalid="ignore"):  # numbers near the largest float have no finite spread
         low, centre, high = np.quantile(present, [0.25, 0.5, 0.75])
         spread = float(high - low) or float(np.std(present))
     return float(centre), spread if np.isfinite(spread) and spread > 0 else 1.0
+
+
+def _fit_knots(present: npt.NDArray[np.float64], most: int) -> tuple[float, ...]:
+    """Return up to ``most`` distinct quantiles, the smallest and the largest value among them; fewer than 3: none."""
+    if not len(present) or most < 3:
+        return ()
+    halves = np.unique(np.quantile(present, np.linspace(0.0, 1.0, most), method="nearest") / 2)
+    return tuple((2 * halves).tolist()) if len(halves) >= 3 else ()
+
+
+def _between(
+    values: npt.NDArray[np.float64], knots: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+    """Return of each value the knot before it and its way to the next one, in [0, 1]; halves do not overflow."""
+    inside = np.clip(values, knots[0], knots[-1]) / 2
+    halves = knots / 2
+    before = np.clip(np.searchsorted(knots, 2 * inside, side="right") - 1, 0, len(knots) - 2)
+    return before, np.clip((inside - halves[before]) / (halves[before + 1] - halves[before]), 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -277,6 +310,8 @@ class FeatureSet:
         """
         try:
             entries = json.loads(text)["features"]
-            return cls(tuple(Feature(**{**entry, "vocabulary": tuple(entry["vocabulary"])}) for entry in entries))
+            lists = ("vocabulary", "knots")
+            read = [entry | {name: tuple(entry[name]) for name in lists if name in entry} for entry in entries]
+            return cls(tuple(Feature(**entry) for entry in read))
         except (ValueError, KeyError, TypeError) as error:
             raise ArtifactCorruptError(f"features.json is damaged: {error!r}") from error

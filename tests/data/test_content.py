@@ -78,7 +78,7 @@ def test_text_is_normalised_lower_case_and_split_at_what_is_no_letter_or_digit()
 
 def test_numeric_is_scaled_by_median_and_quartiles_of_training_and_missing_is_its_own_value() -> None:
     column = pa.array([1.0, 2.0, 3.0, 4.0, 5.0, None, float("nan"), 1e9])
-    features = _fit(column, [True] * 7 + [False], kind="numeric")
+    features = _fit(column, [True] * 7 + [False], kind="numeric", knots=0)
     assert (features.features[0].centre, features.features[0].scale) == (3.0, 2.0)
     assert _encode(features, column) == [
         [-1.0, 0.0],
@@ -94,9 +94,40 @@ def test_numeric_is_scaled_by_median_and_quartiles_of_training_and_missing_is_it
 
 def test_numeric_text_is_read_and_a_column_of_words_is_an_error() -> None:
     column = pa.array(["1", " 2.5", "unknown", None])
-    assert [missing for _, missing in _encode(_fit(column, kind="numeric"), column)] == [0.0, 0.0, 1.0, 1.0]
+    assert [row[1] for row in _encode(_fit(column, kind="numeric"), column)] == [0.0, 0.0, 1.0, 1.0]
     with pytest.raises(SourceError, match=r"'c': no value is a number, e.g. 'red'"):
         _fit(pa.array(["red", None]), kind="numeric")
+
+
+def test_a_number_is_shared_by_the_two_quantiles_of_training_around_it() -> None:
+    column = pa.array([0.0, 10.0, 20.0, 60.0, 100.0, 5000.0])
+    features = _fit(column, [True] * 5 + [False], kind="numeric", knots=3)
+    assert features.features[0].knots == (0.0, 20.0, 100.0)
+    asked = pa.array([0.0, 5.0, 20.0, 80.0, 100.0, 101.0, -1.0, None])
+    assert [row[2:] for row in _encode(features, asked)] == [
+        [1.0, 0.0, 0.0],
+        [0.75, 0.25, 0.0],
+        [0.0, 1.0, 0.0],
+        [0.0, 0.25, 0.75],
+        [0.0, 0.0, 1.0],
+        [0.0, 0.0, 1.0],
+        [1.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0],
+    ]
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.0, 0.0, 1.0], [2.0], [5e-324, 0.0, 1e-323], []])
+def test_a_number_of_two_values_or_less_has_no_knots(values: list[float]) -> None:
+    features = _fit(pa.array(values, pa.float64()), kind="numeric")
+    assert features.features[0].knots == ()
+    assert np.isfinite(_encode(features, pa.array([0.0, 1.0, 5e-324]))).all()
+
+
+def test_frequent_numbers_are_one_knot() -> None:
+    column = pa.array([7.0] * 50 + [float(number) for number in range(50)])
+    knots = _fit(column, kind="numeric", knots=5).features[0].knots
+    assert knots == (0.0, 7.0, 24.0, 49.0), "the quartiles are 7, 7 and 24"
+    assert _encode(_fit(column, kind="numeric", knots=5), pa.array([7.0]))[0][2:] == [0.0, 1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("values", [[5.0, 5.0, 5.0], [5.0], [None, None], []])
@@ -123,6 +154,9 @@ def test_a_wrong_vector_is_an_error_that_names_feature_and_row(bad: list[Any]) -
 def test_features_survive_json_and_damage_is_told() -> None:
     features = _fit(pa.array(["ü", '"']), kind="categorical")
     assert FeatureSet.from_json(features.to_json()) == features
+    numbers = _fit(pa.array([1.0, 2.0, 4.0]), kind="numeric")
+    assert len(numbers.features[0].knots) == 3
+    assert FeatureSet.from_json(numbers.to_json()) == numbers
     with pytest.raises(ArtifactCorruptError, match=r"features\.json"):
         FeatureSet.from_json("{}")
 
@@ -170,3 +204,7 @@ def test_numbers_near_the_largest_float_are_scaled_to_finite_ones() -> None:
     encoded = np.array(features.encode(column)["f_x"].to_pylist())
     assert np.isfinite(encoded).all()
     assert encoded[:, 0].tolist() == [10.0, -10.0, 10.0, -10.0, 0.0, 0.0]
+    assert features.features[0].knots == (-1e308, 0.0, 1e308)
+    assert encoded[:, 2:].sum(axis=1).tolist() == [1.0, 1.0, 1.0, 1.0, 1.0, 0.0]
+    between = np.array(features.encode(pa.table({"x": [5e307]}))["f_x"].to_pylist())
+    np.testing.assert_allclose(between[0, 2:], [0.0, 0.5, 0.5])
