@@ -10,9 +10,9 @@ alone. What can be known is what is being asked for, so that is added to the sco
 ``half_life`` is declared, the bonus is one number of the release, fitted on validation queries, each of them with the
 counts of its own time: beside an encoder that knows the items it is small, beside one that was trained days ago it
 decides nearly all. The logarithm makes it a product of odds: popularity of the hour times what the user likes. Fading
-counts forget evenly, where a window forgets all at once; the weights of interactions are kept relative to a landmark in
-the past, so that time passing changes none of them (forward decay, Cormode, Shkapenyuk, Srivastava and Xu 2009). As
-with any bonus no wider search is needed (`recsys_cg.bonuses`). NumPy and Arrow only.
+counts forget evenly, where a window forgets all at once; interactions are weighed relative to a landmark, so that time
+passing changes no weight until the landmark moves (forward decay, Cormode, Shkapenyuk, Srivastava and Xu 2009). As with
+any bonus no wider search is needed (`recsys_cg.bonuses`). NumPy and Arrow only.
 """
 
 from __future__ import annotations
@@ -65,6 +65,9 @@ class Trend(NamedTuple):
     @classmethod
     def of(cls, rows: NDArray[np.integer], counts: NDArray[np.floating]) -> Self:
         """Return the trend of distinct ``rows``, in any order, cut to `MOST_TRENDING`."""
+        if len(counts) > MOST_TRENDING:
+            kept = counts >= np.partition(counts, -MOST_TRENDING)[-MOST_TRENDING]
+            rows, counts = rows[kept], counts[kept]
         order = np.lexsort((rows, -counts))[:MOST_TRENDING]
         order = order[np.argsort(rows[order])]
         return cls(rows[order].astype(np.int32), counts[order].astype(np.float64))
@@ -91,20 +94,15 @@ class FadingCounts:
     Args:
         times_us: int64 [events], ascending.
         rows: int32 [events].
-        items: number of items.
         half_life_hours: time in which an interaction comes to count half as much, above 0.
     """
 
-    def __init__(
-        self, times_us: NDArray[np.int64], rows: NDArray[np.int32], items: int, *, half_life_hours: float
-    ) -> None:
-        self._times, self._rows, self._items = times_us, rows, items
+    def __init__(self, times_us: NDArray[np.int64], rows: NDArray[np.int32], *, half_life_hours: float) -> None:
+        self._times, self._rows = times_us, rows
         self._half_life_us = half_life_hours * _HOUR_US
 
     @classmethod
-    def of(
-        cls, sequences: Iterable[pa.Table], queries: Iterable[pa.Table], items: int, *, half_life_hours: float
-    ) -> Self:
+    def of(cls, sequences: Iterable[pa.Table], queries: Iterable[pa.Table], *, half_life_hours: float) -> Self:
         """Count training interactions and the first target of each query, which happened at the query's time.
 
         Further targets happened later, when is not known, and are not counted. Training interactions too old to count
@@ -113,7 +111,6 @@ class FadingCounts:
         Args:
             sequences: tables of `recsys_cg.schema.sequences_schema`, in any order.
             queries: tables of `recsys_cg.schema.queries_schema`, each complete: all that happened in its window.
-            items: number of items.
             half_life_hours: as of the class.
         """
         tables = list(queries)
@@ -129,10 +126,10 @@ class FadingCounts:
             times.append(when[recent])
             rows.append(what[recent])
         if not times:
-            return cls(np.zeros(0, np.int64), np.zeros(0, np.int32), items, half_life_hours=half_life_hours)
+            return cls(np.zeros(0, np.int64), np.zeros(0, np.int32), half_life_hours=half_life_hours)
         all_times, all_rows = np.concatenate(times), np.concatenate(rows)
         order = np.argsort(all_times, kind="stable")
-        return cls(all_times[order], all_rows[order].astype(np.int32), items, half_life_hours=half_life_hours)
+        return cls(all_times[order], all_rows[order].astype(np.int32), half_life_hours=half_life_hours)
 
     def at(self, times_us: NDArray[np.int64]) -> list[Trend]:
         """Return the trend at each of the times, int64 microseconds, which may come in any order."""
@@ -147,7 +144,7 @@ class FadingCounts:
         landmark, counted = int(times_us.min()), first
         for place in np.argsort(times_us, kind="stable").tolist():
             now = int(times_us[place])
-            faded = 0.5 ** min((now - landmark) / self._half_life_us, 2 * _FORGOTTEN)
+            faded = 0.5 ** ((now - landmark) / self._half_life_us)
             if faded < 0.5**_FORGOTTEN:  # weights of new interactions would grow without end
                 weights *= faded
                 landmark, faded = now, 1.0

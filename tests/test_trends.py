@@ -19,10 +19,10 @@ def shown(trend: Trend) -> dict[int, float]:
     return dict(zip(trend.rows.tolist(), trend.counts.tolist(), strict=True))
 
 
-def counts_of(events: list[tuple[float, int]], *, half_life: float = 1.0, items: int = 10) -> FadingCounts:
+def counts_of(events: list[tuple[float, int]], *, half_life: float = 1.0) -> FadingCounts:
     times, rows = zip(*sorted(events), strict=True) if events else ((), ())
     times_us = np.array([round(time * HOUR) for time in times], np.int64)
-    return FadingCounts(times_us, np.array(rows, np.int32), items, half_life_hours=half_life)
+    return FadingCounts(times_us, np.array(rows, np.int32), half_life_hours=half_life)
 
 
 def at(counts: FadingCounts, *hours: float) -> list[dict[int, float]]:
@@ -46,13 +46,19 @@ def test_times_may_come_in_any_order_and_twice() -> None:
 def test_nothing_ever_happened() -> None:
     assert at(counts_of([]), 1.0, 2.0) == [{}, {}]
     assert counts_of([]).at(np.zeros(0, np.int64)) == []
-    assert at(FadingCounts.of([], [], 3, half_life_hours=1.0), 1.0) == [{}]
+    assert at(FadingCounts.of([], [], half_life_hours=1.0), 1.0) == [{}]
 
 
 def test_years_between_queries_and_crowds_overflow_nothing() -> None:
     crowd = [(1000.0, 1)] * 5000
     counts = counts_of([(0.0, 0), *crowd, (90_000.0, 2)], half_life=0.25)
     assert at(counts, 0.25, 1000.25, 1001.0, 90_000.25) == [{0: 0.5}, {1: 2500.0}, {1: 312.5}, {2: 0.5}]
+
+
+def test_a_crowd_counts_until_it_has_faded_and_not_beyond_24_half_lives() -> None:
+    crowd = counts_of([(0.0, 1)] * 2**20)
+    assert at(crowd, 13.0, 24.0, 24.1) == [{1: 128.0}, {1: 0.0625}, {}]
+    assert at(crowd, 13.0, 5000.0) == [{1: 128.0}, {}]
 
 
 @given(
@@ -63,12 +69,12 @@ def test_years_between_queries_and_crowds_overflow_nothing() -> None:
 def test_counts_are_those_of_looking_at_every_event(
     events: list[tuple[int, int]], asked: list[int], half_life: int
 ) -> None:
-    counts = counts_of([(time / 4, row) for time, row in events], half_life=half_life / 4, items=5)
+    counts = counts_of([(time / 4, row) for time, row in events], half_life=half_life / 4)
     for now, found in zip(asked, at(counts, *(now / 4 for now in asked)), strict=True):
         expected = dict.fromkeys(range(5), 0.0)
         for time, row in events:
             expected[row] += 0.5 ** ((now - time) / half_life) if time < now else 0.0
-        assert {row: expected[row] for row in found} == pytest.approx(found, rel=1e-5)
+        assert {row: expected[row] for row in found} == pytest.approx(found, abs=30 * 2**-24)
         assert all(expected[row] < LEAST_TRENDING * 1.001 for row in expected.keys() - found.keys())
 
 
@@ -84,10 +90,18 @@ def test_training_interactions_and_first_targets_are_counted() -> None:
         ],
         schema=pa.schema([queries_schema.field(name) for name in ("user_id", "time_us", "targets")]),
     )
-    counts = FadingCounts.of([sequences], [queries, queries.slice(0, 0)], 9, half_life_hours=1.0)
-    # Target 8 came later, nobody knows when; the first interaction is forgotten.
+    counts = FadingCounts.of([sequences], [queries, queries.slice(0, 0)], half_life_hours=1.0)
+    # Target 8 came later, nobody knows when.
     assert at(counts, 26.0, 27.0) == [{1: 0.5, 2: 0.25}, {1: 0.25, 2: 0.125, 7: 0.5}]
-    assert len(counts._times) == 3
+
+
+def test_interactions_forgotten_by_the_first_query_are_not_kept() -> None:
+    schema = pa.schema([queries_schema.field(name) for name in ("user_id", "time_us", "targets")])
+    asked = [{"user_id": "ann", "time_us": time * HOUR, "targets": [1]} for time in (100, 30)]
+    times = [[0, 5 * HOUR], [6 * HOUR, 7 * HOUR]]
+    sequences = pa.table([["a", "b"], [[2, 3], [4, 5]], times, [[0, 0]] * 2, [[1.0, 1.0]] * 2], schema=sequences_schema)
+    counts = FadingCounts.of([sequences], [pa.Table.from_pylist(asked, schema=schema)], half_life_hours=1.0)
+    assert counts._rows.tolist() == [4, 5, 1, 1]
 
 
 def test_a_bonus_grows_with_the_logarithm_of_the_count() -> None:

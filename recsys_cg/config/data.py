@@ -200,7 +200,10 @@ class FeatureConfig(Section):
     hash_buckets: int = Field(64, ge=1, description="buckets for values outside the vocabulary")
     max_values: int = Field(24, ge=1, description="values or tokens kept an item")
     knots: int = Field(
-        16, ge=0, le=256, description="numeric: quantiles at which what a value says may bend; 0: it is linear"
+        16,
+        ge=0,
+        le=256,
+        description="numeric: quantiles at which what a value says may bend, 4 bytes an item each; 0: it is linear",
     )
     dim: int | None = Field(None, ge=1, description="length of a dense vector")
     options: dict[str, Any] = Field(default_factory=dict, description="what a kind of your own is fitted with")
@@ -218,6 +221,8 @@ class FeatureConfig(Section):
             raise ValueError(f"dim is needed by dense features and by no other; {self.name} is {self.kind}")
         if self.knots != type(self).model_fields["knots"].default and self.kind != "numeric":
             raise ValueError(f"knots are for numeric features, and {self.name} is {self.kind}")
+        if self.knots in (1, 2):
+            raise ValueError(f"knots = {self.knots}: nothing bends at fewer than 3; 0 says that {self.name} is linear")
         if self.options and not is_extension(self.kind):
             raise ValueError(f"options are those of a kind of your own, and {self.name} is {self.kind}")
         return self

@@ -201,10 +201,10 @@ class IndexConfig(Section):
     tuning_queries: Positive = Field(1024, description="queries to tune on; up to twice as many verify the choice")
     trend_half_life_hours: float | None = Field(
         None,
-        gt=0.0,
+        ge=1 / 12,
         le=24 * 366,
-        description="items get a bonus for what they were asked for of late: time in which an interaction comes to "
-        "count half as much; default: none do",
+        description="items get a bonus for how often they were asked for of late: time in which an interaction comes "
+        "to count half as much; default: none do",
     )
     trend_bonus: float | None = Field(
         None, ge=0.0, le=2.0, description="times log(1 + interactions); default: fitted on validation queries"

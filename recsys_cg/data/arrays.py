@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recsys_cg.errors import DataError, NonFiniteError
 
-__all__ = ["ContentFeature", "column_name", "content_arrays", "is_embedded"]
+__all__ = ["ContentFeature", "column_name", "content_arrays", "is_embedded", "scaled_floats"]
 
 Content = dict[str, NDArray[np.generic]]
 
@@ -43,6 +43,11 @@ class ContentFeature(Protocol):
 def is_embedded(feature: ContentFeature) -> bool:
     """Tell whether ``feature`` is looked up in a table (categorical, text) rather than multiplied (numeric, dense)."""
     return feature.kind in ("categorical", "text")
+
+
+def scaled_floats(feature: ContentFeature) -> int:
+    """Return how many floats of ``feature``, the first ones, have a scale; the others are shares of knots, 0 to 1."""
+    return min(feature.width, 2) if feature.kind == "numeric" else feature.width
 
 
 def column_name(feature: ContentFeature) -> str:

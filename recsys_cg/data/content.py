@@ -5,8 +5,8 @@ Row 0 of a vocabulary is padding, 1 to V its entries from the most frequent on, 
 fewer than ``min_items`` of those items is no entry: one that a single item has is another id, and tells of no other.
 
 Taste is not linear in years or prices. A number is therefore given by its place between the quantiles of training time,
-too: a piecewise linear encoding (Gorishniy, Rubachev and Babenko 2022, section 3.2, there as ramps, here as the hat
-functions that span the same curves), in which a linear tower can bend at each of them.
+too: a piecewise linear encoding (Gorishniy, Rubachev and Babenko 2022, section 3.2, there by ramps, here by hat
+functions, which stay level beyond the last one), in which a linear tower can bend at each of them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Feature:
         hash_buckets: buckets for other values.
         centre: median of a numeric in training time; 0 for other kinds.
         scale: its interquartile range (its standard deviation, then 1, where that is zero); 1 for other kinds.
-        knots: its distinct quantiles in training time, rising; none where it has two values at most, and for other
+        knots: numbers between which it is interpolated, rising; none where it has two values at most, and for other
             kinds.
         dim: length of a dense vector, or of what a kind from outside gives; else 0.
         state: what a kind from outside learned; None for other kinds.
@@ -230,10 +230,20 @@ def _fit_scale(present: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _fit_knots(present: npt.NDArray[np.float64], most: int) -> tuple[float, ...]:
-    """Return up to ``most`` distinct quantiles, the smallest and the largest value among them; fewer than 3: none."""
+    """Return up to ``most`` distinct numbers with about as many items around each; none where these are fewer than 3.
+
+    A number that more than one of ``most`` items has is one of them. The others are quantiles of the rest, of the
+    middles of as many equal parts, so that an outlier is none: it would be known by itself alone.
+    """
     if not len(present) or most < 3:
         return ()
-    halves = np.unique(np.quantile(present, np.linspace(0.0, 1.0, most), method="nearest") / 2)
+    values, counts = np.unique(present / 2, return_counts=True)
+    frequent = most * counts > len(present)
+    rest = most - int(np.count_nonzero(frequent))
+    others = np.repeat(values[~frequent], counts[~frequent])
+    if len(others):
+        others = np.quantile(others, (np.arange(rest) + 0.5) / rest, method="nearest")
+    halves = np.unique(np.concatenate([values[frequent], others]))
     return tuple((2 * halves).tolist()) if len(halves) >= 3 else ()
 
 

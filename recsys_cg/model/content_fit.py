@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recsys_cg.data.arrays import column_name, scaled_floats
 from recsys_cg.errors import NonFiniteError
 from recsys_cg.model.catalogue import Catalogue
 from recsys_cg.model.frameworks import tf
@@ -115,12 +116,17 @@ class _Problem:
         return total
 
     def penalties(self, ridge: float, diagonal: Parameters) -> Parameters:
-        """Return the penalty of each row: none of the constant, and of floats in proportion to what they vary."""
+        """Return the penalty of each row: none of the constant, and of floats with a scale by what they vary.
+
+        What a knot says is penalised as an entry is: of one that few items are near, little is known.
+        """
         rows = [ridge * tf.ones_like(part) for part in diagonal]
         rows[0] = tf.zeros_like(rows[0])
-        for place, name in enumerate(self._tower.content_columns, start=1):
-            if name in self.means:
-                rows[place] = ridge * diagonal[place] / len(self._rows)
+        for place, feature in enumerate(self._catalogue.features, start=1):
+            if column_name(feature) in self.means:
+                scaled = scaled_floats(feature)
+                varied = ridge * diagonal[place] / len(self._rows)
+                rows[place] = tf.concat([varied[:scaled], rows[place][scaled:]], axis=0)
         return rows
 
     def explained(self, parameters: Parameters) -> float:

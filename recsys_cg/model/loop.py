@@ -132,8 +132,22 @@ class TrainingLoop:
 
     def _train_replicas(self, batch: Any) -> dict[str, Any]:
         """Train one step on all replicas; the figures are those of the whole."""
-        figures = self._strategy.run(self._network.train_step, args=(batch,))
+        figures = self._strategy.run(self._train_part, args=(batch,))
         return {name: self._strategy.experimental_local_results(value)[0] for name, value in figures.items()}
+
+    def _train_part(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Train one step on a replica's rows; of several workers' batches TensorFlow forgets the shape."""
+        shapes = {name: spec.shape for name, spec in self._signature().items()}
+        figures: dict[str, Any] = self._network.train_step(
+            {name: tf.ensure_shape(part, shapes[name]) for name, part in batch.items()}
+        )
+        return figures
+
+    def _signature(self) -> dict[str, Any]:
+        """Return the tf.TensorSpec of each entry of a replica's batch."""
+        rows = self._shape[0] // self._strategy.num_replicas_in_sync
+        sequences = self._sequences
+        return batch_signature((rows, self._shape[1]), skips=sequences.skips, context=sequences.context)
 
     def _train_epoch(self, state: TrainingState, shown: Meter) -> dict[str, Any]:
         totals = _Totals()
@@ -159,9 +173,7 @@ class TrainingLoop:
     def _batches(self, epoch: int) -> Any:
         """Return the epoch's batches, each replica's rows apart."""
         count = self._strategy.num_replicas_in_sync
-        sequences = self._sequences
-        shape = (self._shape[0] // count, self._shape[1])
-        signature = batch_signature(shape, skips=sequences.skips, context=sequences.context)
+        signature = self._signature()
 
         def build(context: Any) -> Any:
             per_pipeline = count // context.num_input_pipelines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -151,31 +151,32 @@ async def _live(  # noqa: PLR0917 - the parts of the service
     live: RedisHistories | None,
     trends: RedisTrends | None,
 ) -> AsyncIterator[None]:
-    await _look(follower, metrics)
-    tasks = [
-        asyncio.create_task(batcher.run()),
-        asyncio.create_task(_repeat(config.reload_seconds, lambda: _look(follower, metrics))),
-    ]
-    if trends is not None:
-        read = trends.refresh
-        await asyncio.to_thread(read)
-        tasks.append(asyncio.create_task(_repeat(config.reload_seconds, lambda: asyncio.to_thread(read))))
-    try:
-        if rpc is not None:
-            port = await rpc.start()
-            _logger.info("gRPC on port %d", port, extra={"grpc_port": port})
-        yield
-    finally:
-        if rpc is not None:
-            await rpc.stop()
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+    with ExitStack() as closing:
         for source in (live, trends):
             if source is not None:
-                source.close()
+                closing.callback(source.close)
+        await _look(follower, metrics)
+        tasks = [
+            asyncio.create_task(batcher.run()),
+            asyncio.create_task(_repeat(config.reload_seconds, lambda: _look(follower, metrics))),
+        ]
+        if trends is not None:
+            read = trends.refresh
+            await asyncio.to_thread(read)
+            tasks.append(asyncio.create_task(_repeat(config.reload_seconds, lambda: asyncio.to_thread(read))))
+        try:
+            if rpc is not None:
+                port = await rpc.start()
+                _logger.info("gRPC on port %d", port, extra={"grpc_port": port})
+            yield
+        finally:
+            if rpc is not None:
+                await rpc.stop()
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with suppress(asyncio.CancelledError):
+                    await task
 
 
 async def _repeat(every_s: float, work: Callable[[], Awaitable[None]]) -> None:

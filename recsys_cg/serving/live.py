@@ -181,7 +181,7 @@ def connect(url: str, timeout_s: float, *, key: str) -> tuple[Any, tuple[type[Ex
         )
     except ValueError as error:
         raise ConfigError(f"{key}: {without_password(url)!r}: {error}") from error
-    return client, (redis.RedisError, OSError)
+    return client, (redis.RedisError, OSError, ValueError)  # the last of a connection closed while it was read
 
 
 def without_password(url: str) -> str:

@@ -1,19 +1,20 @@
 """What is asked for at the moment: the protocol of a source of it, and the one that reads Redis.
 
 Keys and values, for whoever writes them: ``recsys-cg:trending`` is a sorted set of item ids with their interactions as
-scores, which fade by the half-life of ``index.trend_half_life_hours``. A stream processor adds each interaction, and
-once a minute lets all of them fade by ``2 ** (-1 / half-life in minutes)``, 0.9659 where that is 20, and drops what is
-next to nothing::
+scores, which fade by the half-life of ``index.trend_half_life_hours``. Stream processors add each interaction, and one
+of them lets all fade once a minute by ``2 ** (-minutes since the last time / half-life in minutes)``, 0.9659 where that
+is 20, and drops what is next to nothing::
 
     ZINCRBY recsys-cg:trending 1 item-7
     ZUNIONSTORE recsys-cg:trending 1 recsys-cg:trending WEIGHTS 0.9659
     ZREMRANGEBYSCORE recsys-cg:trending -inf (0.0625
+
+Fading twice, or not at all, nobody notices: that one keeps the time at which it did it last.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ _NOW_US = 60_000_000
 _STALE_S = 300.0
 _LARGEST = 2**53
 _LARGEST_BONUS = 2.0
+_LONGEST_HALF_LIFE_HOURS = 24 * 366
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +79,11 @@ def read_trend_rule(recorded: object, path: Path) -> TrendRule | None:
         return None
     try:
         rule = TrendRule(float(recorded["half_life_hours"]), float(recorded["bonus"]))  # type: ignore[index]
-    except (TypeError, KeyError, ValueError) as error:
+    except (TypeError, KeyError, ValueError, OverflowError) as error:
         raise ArtifactCorruptError(f"{path}: info.trends is {recorded!r}") from error
-    if not 0.0 < rule.half_life_hours < math.inf or not 0.0 <= rule.bonus <= _LARGEST_BONUS:
+    if not 0.0 < rule.half_life_hours <= _LONGEST_HALF_LIFE_HOURS or not 0.0 <= rule.bonus <= _LARGEST_BONUS:
         raise ArtifactCorruptError(
-            f"{path}: info.trends is {recorded!r}; half_life_hours above 0 and a bonus of 0 to 2 are read"
+            f"{path}: info.trends is {recorded!r}; half_life_hours of up to a year and a bonus of 0 to 2 are read"
         )
     return rule
 
@@ -138,7 +140,9 @@ class RedisTrends:
     def refresh(self) -> None:
         """Read what trends now; never raises."""
         try:
-            found = self._client.zrevrange(_KEY, 0, MOST_TRENDING - 1, withscores=True)
+            found = self._client.zrevrangebyscore(
+                _KEY, "+inf", LEAST_TRENDING, start=0, num=MOST_TRENDING, withscores=True
+            )
         except self._errors as error:
             self._observe("unavailable")
             if not self._is_down:
@@ -148,7 +152,7 @@ class RedisTrends:
         if self._is_down:
             self._is_down = False
             _logger.info("trends at %s are available again", self._where, extra={"trends": "up"})
-        kept = [(name, score) for name, score in found if LEAST_TRENDING <= score <= _LARGEST and _is_text(name)]
+        kept = [(name, score) for name, score in found if score <= _LARGEST and _is_text(name)]
         self._observe("read" if len(kept) == len(found) else "malformed")
         names = [name.decode() for name, _ in kept]
         counts = np.array([score for _, score in kept], np.float64)

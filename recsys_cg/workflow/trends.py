@@ -71,9 +71,8 @@ def fit_trends(
     queries = prepare_queries(
         validation, dataset.items, filter_seen=config.evaluation.filter_seen, max_queries=_QUERIES, seed=seed
     )
-    items = len(dataset.items)
-    counts = FadingCounts.of(dataset.iter_sequences(), [validation], items, half_life_hours=half_life)
-    rows, retriever = np.arange(items, dtype=np.int32), load()
+    counts = FadingCounts.of(dataset.iter_sequences(), [validation], half_life_hours=half_life)
+    rows, retriever = np.arange(len(dataset.items), dtype=np.int32), load()
     systems = [
         TwoTowerSystem(
             str(bonus),

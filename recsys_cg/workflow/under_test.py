@@ -151,8 +151,7 @@ class ServedSystem:
 def _count(dataset: Dataset, half_life_hours: float) -> FadingCounts:
     """Count training interactions and what was asked for in the windows behind them."""
     queries = [dataset.queries(split) for split in ("validation", "test")]
-    items = len(dataset.items)
-    return FadingCounts.of(dataset.iter_sequences(), queries, items, half_life_hours=half_life_hours)
+    return FadingCounts.of(dataset.iter_sequences(), queries, half_life_hours=half_life_hours)
 
 
 def _match(wanted: pa.ChunkedArray, known: pa.ChunkedArray) -> NDArray[np.int32]:

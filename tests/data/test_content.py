@@ -100,10 +100,10 @@ def test_numeric_text_is_read_and_a_column_of_words_is_an_error() -> None:
 
 
 def test_a_number_is_shared_by_the_two_quantiles_of_training_around_it() -> None:
-    column = pa.array([0.0, 10.0, 20.0, 60.0, 100.0, 5000.0])
-    features = _fit(column, [True] * 5 + [False], kind="numeric", knots=3)
-    assert features.features[0].knots == (0.0, 20.0, 100.0)
-    asked = pa.array([0.0, 5.0, 20.0, 80.0, 100.0, 101.0, -1.0, None])
+    column = pa.array([*(20.0 * place for place in range(6)), 5000.0])
+    features = _fit(column, [True] * 6 + [False], kind="numeric", knots=3)
+    assert features.features[0].knots == (20.0, 40.0, 80.0), "in the middle of each third, or next to it"
+    asked = pa.array([20.0, 25.0, 40.0, 70.0, 80.0, 81.0, -1.0, None])
     assert [row[2:] for row in _encode(features, asked)] == [
         [1.0, 0.0, 0.0],
         [0.75, 0.25, 0.0],
@@ -123,11 +123,25 @@ def test_a_number_of_two_values_or_less_has_no_knots(values: list[float]) -> Non
     assert np.isfinite(_encode(features, pa.array([0.0, 1.0, 5e-324]))).all()
 
 
-def test_frequent_numbers_are_one_knot() -> None:
-    column = pa.array([7.0] * 50 + [float(number) for number in range(50)])
+def test_a_frequent_number_is_a_knot_and_the_others_are_quantiles_of_the_rest() -> None:
+    column = pa.array([0.0] * 960 + [float(number) for number in range(1, 41)])
     knots = _fit(column, kind="numeric", knots=5).features[0].knots
-    assert knots == (0.0, 7.0, 24.0, 49.0), "the quartiles are 7, 7 and 24"
-    assert _encode(_fit(column, kind="numeric", knots=5), pa.array([7.0]))[0][2:] == [0.0, 1.0, 0.0, 0.0]
+    assert knots == (0.0, 6.0, 16.0, 25.0, 35.0)
+    assert _encode(_fit(column, kind="numeric", knots=5), pa.array([0.0]))[0][2:] == [1.0, 0.0, 0.0, 0.0, 0.0]
+
+
+def test_each_of_few_numbers_is_a_knot_and_an_outlier_among_many_is_none() -> None:
+    assert _fit(pa.array([1.0, 2.0, 4.0, 4.0]), kind="numeric").features[0].knots == (1.0, 2.0, 4.0)
+    many = pa.array([*map(float, range(1000)), 1e9])
+    knots = _fit(many, kind="numeric").features[0].knots
+    assert len(knots) == 16
+    assert knots[-1] < 1000
+
+
+@pytest.mark.parametrize("knots", [1, 2])
+def test_too_few_knots_to_bend_at_are_refused(knots: int) -> None:
+    with pytest.raises(ValueError, match=f"knots = {knots}: nothing bends at fewer than 3"):
+        FeatureConfig(name="c", kind="numeric", knots=knots)
 
 
 @pytest.mark.parametrize("values", [[5.0, 5.0, 5.0], [5.0], [None, None], []])

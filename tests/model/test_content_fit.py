@@ -18,7 +18,7 @@ from tests.model.test_towers import Feature
 
 FEATURES = (
     Feature("genre", "categorical", size=6, max_values=3),
-    Feature("price", "numeric", width=2),
+    Feature("price", "numeric", width=4),
     Feature("look", "dense", width=3),
 )
 UNKNOWN = 4
@@ -33,7 +33,7 @@ def make_catalogue(items: int = 60, *, seed: int = 0, features: Any = FEATURES) 
         row[:count] = rng.choice(np.arange(1, 6), count, replace=False)
     content = {
         "f_genre": genres,
-        "f_price": rng.normal(size=(items, 2)).astype(np.float32),
+        "f_price": np.concatenate([rng.normal(size=(items, 2)), rng.random((items, 2))], axis=1).astype(np.float32),
         "f_look": (5.0 * rng.normal(size=(items, 3))).astype(np.float32),
     }
     counts = rng.integers(1, 1000, items)
@@ -72,6 +72,7 @@ def solve(catalogue: Catalogue, learned: NDArray[np.float32], power: float, ridg
     weights = weights / weights.mean()
     matrix[:, 7:] -= np.average(matrix[known, 7:], axis=0, weights=weights)
     varies = np.average(np.square(matrix[known, 7:]), axis=0, weights=weights)
+    varies[2:4] = 1.0  # shares of knots are penalised as entries are
     penalty = np.diag([0.0, *[ridge] * 6, *(ridge * varies)])
     left = matrix[known].T @ (weights[:, None] * matrix[known]) + penalty
     solution = np.linalg.solve(left, matrix[known].T @ (weights[:, None] * learned[known]))
@@ -85,7 +86,7 @@ def test_unknown_items_get_the_weighted_ridge_regression_of_the_learned_ones(pow
     learned = embed(tower, catalogue)
     fit_content(tower, catalogue, power=power, ridge=ridge)
 
-    np.testing.assert_allclose(embed(tower, catalogue)[-UNKNOWN:], solve(catalogue, learned, power, ridge), atol=2e-4)
+    np.testing.assert_allclose(embed(tower, catalogue)[-UNKNOWN:], solve(catalogue, learned, power, ridge), atol=5e-4)
 
 
 def test_learned_items_stay_where_they_are() -> None:
@@ -102,7 +103,7 @@ def test_learned_items_stay_where_they_are() -> None:
 def test_what_content_determines_is_found_exactly() -> None:
     catalogue = make_catalogue(seed=3)
     tower = make_tower(catalogue)
-    truth = design(catalogue) @ np.random.default_rng(1).normal(size=(12, 4))
+    truth = design(catalogue) @ np.random.default_rng(1).normal(size=(14, 4))
     said = embed(tower, catalogue) - tower.id_table.numpy()[catalogue.id_rows]
     known = np.flatnonzero(catalogue.id_rows)
     tower.id_table.scatter_nd_update(catalogue.id_rows[known, None], (truth - said)[known].astype(np.float32))

@@ -17,6 +17,7 @@ from recsys_cg.config import ModelConfig, TrainingConfig
 from recsys_cg.data.dataset import Dataset
 from recsys_cg.errors import DataError, NonFiniteError, RepresentationCollapseError
 from recsys_cg.model.catalogue import load_catalogue
+from recsys_cg.model.frameworks import tf
 from recsys_cg.model.inputs import Sequences
 from recsys_cg.model.item_encoder import ItemEncoder
 from recsys_cg.model.loop import TrainingLoop
@@ -182,20 +183,40 @@ def test_a_training_that_broke_goes_on_with_the_state_of_its_negatives(
     assert audits[0] == audits[1]
 
 
-def test_a_step_is_traced_once_whatever_the_lengths_of_its_batches(dataset: Path) -> None:
+def build_loop(dataset: Path) -> TrainingLoop:
     data = Dataset.open(dataset)
     catalogue, sequences = load_catalogue(data), Sequences.from_tables(data.iter_sequences())
     config = TrainingConfig(**TRAINING)
     network = TwoTower(ModelConfig(**MODEL), config, catalogue, events=2, max_length=24, seed=SEED)
     network.build_weights()
     probe = RecallProbe(data.queries("validation"), max_history=12, k=10, most=50, seed=SEED, filter_seen=True)
-    loop = TrainingLoop(network, sequences, probe, catalogue.counts, training=config, seed=SEED)
+    return TrainingLoop(network, sequences, probe, catalogue.counts, training=config, seed=SEED)
+
+
+def test_a_step_is_traced_once_whatever_the_lengths_of_its_batches(dataset: Path) -> None:
+    loop = build_loop(dataset)
     lengths = set()
     for batch in loop._batches(0):
         lengths.add(batch["own_item"].shape[0])
         loop._step(batch)
     assert len(lengths) > 2
     assert loop._step.experimental_get_tracing_count() == 1
+
+
+def test_a_batch_whose_shape_was_forgotten_trains_as_any_other(dataset: Path) -> None:
+    """As the batches of several workers are described; see `test_two_workers_train_one_encoder`."""
+    losses = []
+    for loop in (build_loop(dataset), build_loop(dataset)):
+        tf.keras.utils.set_random_seed(1)
+        for variable in loop._network.trainable_variables:
+            variable.assign(tf.random.stateless_normal(variable.shape, [1, len(variable.shape)], stddev=0.1))
+        batch = next(iter(loop._batches(0)))
+        if losses:
+            forgotten = {name: tf.TensorSpec([None] * part.shape.rank, part.dtype) for name, part in batch.items()}
+            losses.append(tf.function(loop._train_replicas, input_signature=[forgotten])(batch)["loss"].numpy())
+        else:
+            losses.append(loop._step(batch)["loss"].numpy())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_a_collapsing_model_is_stopped(dataset: Path, tmp_path: Path) -> None:

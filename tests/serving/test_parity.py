@@ -36,7 +36,7 @@ class Log:
         rng = np.random.default_rng(5)
         times = np.sort(rng.integers(0, 300, 2_000)) * US
         rows = np.minimum(rng.geometric(0.05, 2_000) - 1, ITEMS - 1).astype(np.int32)
-        self.counts = FadingCounts(times, rows, ITEMS, half_life_hours=HALF_LIFE_S / 3600)
+        self.counts = FadingCounts(times, rows, half_life_hours=HALF_LIFE_S / 3600)
 
     def at(self, at_us: int) -> Trending:
         (trend,) = self.counts.at(np.array([at_us]))

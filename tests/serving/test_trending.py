@@ -128,7 +128,7 @@ def test_what_trends_may_change_between_two_lookups(tower: Path, tmp_path: Path)
         "yes",
         {},
         {"half_life_hours": 1.0},
-        *({"half_life_hours": hours, "bonus": 0.1} for hours in ("x", 0, float("inf"))),
+        *({"half_life_hours": hours, "bonus": 0.1} for hours in ("x", 0, 8785, 10**400, float("inf"))),
         *({"half_life_hours": 1, "bonus": bonus} for bonus in (2.5, -0.1, float("nan"))),
     ],
 )
@@ -182,10 +182,13 @@ def test_a_sorted_set_is_read_and_what_is_no_count_of_an_item_is_left_out(
     running_redis.client.zadd(KEY, {"ä/🎬": 12, "b": 3.7})
     trends.refresh()
     assert read(trends) == {"ä/🎬": 12.0, "b": 3.7}
-    running_redis.client.zadd(KEY, {b"\xff": 5, "zero": 0.0, "negative": -3, "endless": float("inf")})
+    running_redis.client.zadd(KEY, {b"\xff": 5, "zero": 0.0, "faded": 0.062, "negative": -3, "endless": float("inf")})
     trends.refresh()
     assert read(trends) == {"ä/🎬": 12.0, "b": 3.7}
     assert outcomes == {"read": 2, "malformed": 1}
+    running_redis.client.zrem(KEY, b"\xff", "endless")
+    trends.refresh()
+    assert outcomes == {"read": 3, "malformed": 1}, "what has nearly faded is no mistake"
     before = trends.at(now_us())
     trends.refresh()
     assert trends.at(now_us()) is before  # so that nobody looks its ids up again
