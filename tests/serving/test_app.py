@@ -78,3 +78,33 @@ def test_lookups_run_on_the_event_loop_where_they_are_quick(release_path: Path, 
     assert ask(app, "POST", "/v1/candidates", b'{"history": ["a"]}')[0] == 200
     assert ask(create_app(release_path, ServingConfig()), "POST", "/v1/candidates", b'{"allow": ["a"]}')[0] == 200
     assert handed == [True, False]
+
+
+@pytest.mark.parametrize("ends", ["as it should", "while it starts"])
+def test_sources_of_live_data_are_closed_however_the_service_ends(
+    release_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    closed: list[str] = []
+
+    class Source:
+        def __init__(self, name: str) -> None:
+            self.close = lambda: closed.append(name)
+
+        def refresh(self) -> None:
+            if ends == "while it starts":
+                raise RuntimeError(ends)
+
+    monkeypatch.setattr("recsys_cg.serving.app._open_live", lambda config, metrics: Source("histories"))
+    monkeypatch.setattr("recsys_cg.serving.app._open_trends", lambda config, metrics: Source("trends"))
+    app = create_app(release_path, ServingConfig(log_requests=False))
+
+    async def live() -> None:
+        async with app.router.lifespan_context(app):
+            assert not closed
+
+    if ends == "as it should":
+        asyncio.run(live())
+    else:
+        with pytest.raises(RuntimeError, match=ends):
+            asyncio.run(live())
+    assert sorted(closed) == ["histories", "trends"]
