@@ -44,7 +44,8 @@ class Projection:
         for name in ("f_title", "f_category", "f_tags"):
             lists = content.column(name).combine_chunks()
             np.add.at(sums, np.asarray(pc.list_parent_indices(lists)), self._rows[np.asarray(pc.list_flatten(lists))])
-        sums += np.asarray(content.column("f_price").combine_chunks().flatten()).reshape(len(ids), 2)[:, :1]
+        prices = content.column("f_price").combine_chunks()
+        sums += np.asarray(prices.flatten()).reshape(len(ids), prices.type.list_size)[:, :1]
         return sums[:, :16], sums[:, 16:]
 
 
