@@ -67,7 +67,7 @@ def test_what_export_and_validation_read_knows_nothing_of_the_head(dataset: Path
 
 @pytest.mark.slow
 def test_what_is_validated_watched_and_exported_are_one_and_the_same_vectors(dataset: Path, tmp_path: Path) -> None:
-    trained = train(dataset, tmp_path, model={"projection_head": 32})
+    trained = train(dataset, tmp_path, model={"projection_head": 32, "fit_content": False})
     data = Dataset.open(dataset)
     vectors, history = ItemEncoder.open(trained.directory).encode(data.items["item_id"], data.items)
     signature = tf.saved_model.load(str(trained.directory / EncoderFiles.QUERY_SAVED_MODEL))
