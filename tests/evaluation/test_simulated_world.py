@@ -105,7 +105,7 @@ def test_debiased_recall_comes_closer_to_the_truth_than_raw_recall(world: tuple[
         assert low - 0.02 <= value <= high + 0.02
     # Beside the factor model raw recall flatters the bestseller list, debiased recall hardly does.
     pair = ("popularity", "ials")
-    raw, logged, true = (
+    raw, debiased, true = (
         first / second
         for first, second in (
             [logged[name]["overall"]["recall@100"]["mean"] for name in pair],
@@ -114,4 +114,4 @@ def test_debiased_recall_comes_closer_to_the_truth_than_raw_recall(world: tuple[
         )
     )
     assert raw > true + 0.05
-    assert abs(logged - true) < 0.5 * (raw - true)
+    assert abs(debiased - true) < 0.5 * (raw - true)
