@@ -251,10 +251,10 @@ def _between(
     values: npt.NDArray[np.float64], knots: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
     """Return of each value the knot before it and its way to the next one, in [0, 1]; halves do not overflow."""
-    inside = np.clip(values, knots[0], knots[-1]) / 2
     halves = knots / 2
-    before = np.clip(np.searchsorted(knots, 2 * inside, side="right") - 1, 0, len(knots) - 2)
-    return before, np.clip((inside - halves[before]) / (halves[before + 1] - halves[before]), 0.0, 1.0)
+    inside = np.clip(values / 2, halves[0], halves[-1])
+    before = np.minimum(np.searchsorted(halves, inside, side="right") - 1, len(halves) - 2)
+    return before, (inside - halves[before]) / (halves[before + 1] - halves[before])
 
 
 @dataclass(frozen=True)

@@ -137,9 +137,9 @@ class TrainingLoop:
 
     def _train_part(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Train one step on a replica's rows; of several workers' batches TensorFlow forgets the shape."""
-        shapes = {name: spec.shape for name, spec in self._signature().items()}
+        signature = self._signature()
         figures: dict[str, Any] = self._network.train_step(
-            {name: tf.ensure_shape(part, shapes[name]) for name, part in batch.items()}
+            {name: tf.ensure_shape(part, signature[name].shape) for name, part in batch.items()}
         )
         return figures
 

@@ -113,5 +113,7 @@ def test_debiased_recall_comes_closer_to_the_truth_than_raw_recall(world: tuple[
             [expected[name, 100] for name in pair],
         )
     )
+    assert logged["popularity"]["overall"]["recall_ips@20"]["mean"] < logged["ials"]["overall"]["recall_ips@20"]["mean"]
+    assert expected["popularity", 20] < expected["ials", 20]
     assert raw > true + 0.05
     assert abs(debiased - true) < 0.5 * (raw - true)

@@ -32,7 +32,7 @@ def histories(running_redis: RedisServer, outcomes: Counter[str]) -> Iterator[Re
         running_redis.url, timeout_s=5.0, most=3, observe=lambda outcome, count: outcomes.update({outcome: count})
     )
     yield source
-    source._client.close()
+    source.close()
 
 
 def test_elements_are_ids_or_objects_and_the_last_ones_are_read(
@@ -104,7 +104,7 @@ def test_a_redis_that_is_down_costs_one_timeout_and_is_left_alone_for_a_while(ou
             started = time.monotonic()
             assert source.get_many(["a", "b"]) == [UNAVAILABLE, UNAVAILABLE]
             taken.append(time.monotonic() - started >= 0.19)
-        source._client.close()
+        source.close()
     assert taken == [True, False, False, True, False, True]
     assert outcomes == {"unavailable": 12}
 
