@@ -79,6 +79,9 @@ class ModelConfig(Section):
     blocks: int = Field(2, ge=1, le=12, description="transformer blocks; recency and mean have one mixing step")
     heads: int = Field(2, ge=1, le=16)
     dropout: float = Field(0.1, ge=0.0, lt=1.0)
+    initial_ids: Literal["co_occurrence", "random"] = Field(
+        "co_occurrence", description="where ids of items begin: near what users meet with them, or anywhere"
+    )
     id_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="share of training lookups that see content only")
     fit_content: bool = Field(
         True, description="after training, fit content to the learned items, for the vectors of those it never met"

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recsys_cg.config import ModelConfig
 from recsys_cg.data.arrays import ContentFeature, column_name, is_embedded
 from recsys_cg.extensions import is_extension
@@ -27,14 +30,24 @@ class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         config: dim and id_dropout.
         features: the fitted content features.
         items: number of items with an own id.
+        start: float32 [items + 1, dim], where ids begin, those at 0 and all without ``start`` where they are drawn.
     """
 
-    def __init__(self, config: ModelConfig, *, features: Sequence[ContentFeature], items: int) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        features: Sequence[ContentFeature],
+        items: int,
+        start: NDArray[np.float32] | None = None,
+    ) -> None:
         super().__init__(name="item_tower")
         self._features = tuple(features)
         self._id_dropout = config.id_dropout
         deviation = config.dim**-0.5
         own = keras.initializers.RandomNormal(stddev=deviation)
+        if start is not None:
+            own = _begin_at(start, own)
         self.id_table = self.add_weight("id_table", [items + 1, config.dim], initializer=own)
         self._tables: dict[str, Any] = {}
         for feature in self._features:
@@ -124,6 +137,15 @@ class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         """Return (vector of unit norm, history vector), both float32 [n, dim]."""
         embedded = self.call(id_row, content)
         return l2_normalise(embedded), embedded
+
+
+def _begin_at(start: NDArray[np.float32], elsewhere: Any) -> Any:
+    """Return an initialiser of the rows of ``start``; a row of zeros is drawn as ``elsewhere`` draws it."""
+
+    def draw(shape: Any, dtype: Any = None, **_: Any) -> Any:
+        return tf.where(np.any(start != 0.0, axis=1, keepdims=True), start, elsewhere(shape, dtype=dtype))
+
+    return draw
 
 
 def _word(feature: ContentFeature) -> str:

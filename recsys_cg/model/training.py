@@ -23,6 +23,7 @@ from recsys_cg.model.content_fit import fit_content
 from recsys_cg.model.distribution import build_strategy
 from recsys_cg.model.export import export_item_tower, export_query_tower, write_contract, write_item_tables
 from recsys_cg.model.frameworks import keras, tf
+from recsys_cg.model.initial_ids import co_occurrence_vectors
 from recsys_cg.model.inputs import Sequences
 from recsys_cg.model.loop import TrainingLoop
 from recsys_cg.model.mining import Search
@@ -87,6 +88,9 @@ def train_encoder(
         tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(seed)
     length = max(training.row_length, data.max_history)
+    initial_ids = None
+    if model.initial_ids == "co_occurrence":
+        initial_ids = co_occurrence_vectors(sequences, catalogue.id_rows, dim=model.dim)
     with strategy.scope():
         network = TwoTower(
             model,
@@ -96,6 +100,7 @@ def train_encoder(
             max_length=length,
             seed=seed,
             context=sequences.context_counts(data.context.sizes),
+            initial_ids=initial_ids,
         )
         network.build_weights()
     probe = _probe(data, training, seed, filter_seen=filter_seen)

@@ -44,6 +44,7 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         max_length: longest row or history.
         seed: seed of negatives and dropout.
         context: of each context feature, int64 [codes], training events of each code.
+        initial_ids: float32 [known items + 1, dim], where ids of items begin (`recsys_cg.model.initial_ids`).
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         max_length: int,
         seed: int,
         context: Sequence[NDArray[np.int64]] = (),
+        initial_ids: NDArray[np.float32] | None = None,
     ) -> None:
         super().__init__(name="two_tower")
         self._config = config
@@ -65,7 +67,8 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
         self._identity = tf.constant(catalogue.identity)
         self._id_rows = tf.constant(catalogue.id_rows)
         policy = keras.mixed_precision.Policy("mixed_bfloat16" if training.mixed_precision else "float32")
-        self.item_tower = ItemTower(config, features=catalogue.features, items=int(catalogue.id_rows.max()))
+        known = int(catalogue.id_rows.max())
+        self.item_tower = ItemTower(config, features=catalogue.features, items=known, start=initial_ids)
         self._build_tower = partial(QueryTower, config, events=events, max_length=max_length, context=context)
         self.query_tower = self._build_tower(dtype=policy)
         self._served: Callable[[], QueryTower] = lambda: self.query_tower

@@ -55,6 +55,15 @@ def test_two_tastes_are_learned_beyond_popularity(trained: Trained) -> None:
     assert trained.info["validation_recall"] > np.mean(hits) + 0.1
 
 
+def test_begun_by_co_occurrence_even_an_untaught_model_finds_more(dataset: Path, tmp_path: Path) -> None:
+    untaught = {"epochs": 1, "learning_rate": 1e-9}
+    by_chance, by_meetings = (
+        train(dataset, tmp_path / start, model={"initial_ids": start, "fit_content": False}, training=untaught)
+        for start in ("random", "co_occurrence")
+    )
+    assert by_meetings.info["validation_recall"] > 1.3 * by_chance.info["validation_recall"]
+
+
 def test_the_record_names_negatives_and_figures_of_each_epoch(trained: Trained) -> None:
     record = json.loads((trained.directory / EncoderFiles.TRAINING).read_text())
     assert record["negatives"] == [

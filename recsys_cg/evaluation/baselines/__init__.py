@@ -122,18 +122,15 @@ def _fit_recent(ground: _Ground) -> System:
 
 
 def _fit_knn(ground: _Ground) -> System:
-    from recsys_cg.evaluation.baselines.knn import (  # noqa: PLC0415 - needs SciPy, of the report extra
-        ItemKnn,
-        co_occurrence,
-        nearest,
-        windowed_co_occurrence,
-    )
+    from recsys_cg.data.co_occurrence import windowed_co_occurrence  # noqa: PLC0415 - needs SciPy, of the report extra
+    from recsys_cg.evaluation.baselines.knn import ItemKnn, co_occurrence, nearest  # noqa: PLC0415
 
     @lru_cache(maxsize=2)
     def counts(window: int | None) -> Any:
         if window is None:
             return co_occurrence(ground.sessions)
-        return windowed_co_occurrence(ground.sessions, window=window, decay=0.95)
+        met = ground.sessions.item_rows
+        return windowed_co_occurrence(met.values, met.owners, ground.sessions.items, window=window, decay=0.95)
 
     @lru_cache(maxsize=1)
     def neighbours(window: int | None, shrink: float, kept: int) -> Any:

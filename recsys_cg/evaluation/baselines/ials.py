@@ -10,8 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from recsys_cg.data.co_occurrence import Matrix
 from recsys_cg.errors import EnvironmentMismatchError
-from recsys_cg.evaluation.baselines.matrices import Matrix, history_matrix, interaction_matrix
+from recsys_cg.evaluation.baselines.matrices import history_matrix, interaction_matrix
 from recsys_cg.evaluation.baselines.scored import recommend_by_score
 from recsys_cg.evaluation.baselines.sessions import Sessions
 

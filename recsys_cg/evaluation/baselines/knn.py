@@ -10,13 +10,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
 
-from recsys_cg.evaluation.baselines.matrices import Matrix, history_matrix, interaction_matrix
+from recsys_cg.data.co_occurrence import Matrix, without_diagonal
+from recsys_cg.evaluation.baselines.matrices import history_matrix, interaction_matrix
 from recsys_cg.evaluation.baselines.scored import recommend_by_score
 from recsys_cg.evaluation.baselines.sessions import Sessions
 
-__all__ = ["ItemKnn", "co_occurrence", "nearest", "windowed_co_occurrence"]
+__all__ = ["ItemKnn", "co_occurrence", "nearest"]
 
-_PAIRS = 40_000_000
 _LAST = 500
 
 
@@ -47,24 +47,7 @@ class ItemKnn:
 def co_occurrence(sessions: Sessions) -> Matrix:
     """Return [items, items] float32: how many users met both items (in their last 500 interactions), zero diagonal."""
     matrix = interaction_matrix(sessions, last=_LAST)
-    return _without_diagonal(sparse.csr_array(matrix.T @ matrix))
-
-
-def windowed_co_occurrence(sessions: Sessions, *, window: int, decay: float) -> Matrix:
-    """Return [items, items] float32: meetings within ``window`` steps of one user's sequence, zero diagonal.
-
-    Two interactions g steps apart count ``decay ** (g - 1)``, in both directions. The window shrinks where it would
-    make more than 40 million pairs.
-    """
-    rows, owners = sessions.item_rows.values, sessions.item_rows.owners
-    shape = (sessions.items, sessions.items)
-    counts = sparse.csr_array(shape, dtype=np.float32)
-    for gap in range(1, min(window, max(1, _PAIRS // max(1, len(rows))), len(rows) - 1) + 1):
-        together = owners[gap:] == owners[:-gap]
-        left, right = rows[:-gap][together], rows[gap:][together]
-        weights = np.full(len(left), decay ** (gap - 1), dtype=np.float32)
-        counts = counts + sparse.csr_array((weights, (left, right)), shape=shape)
-    return _without_diagonal(sparse.csr_array(counts + counts.T))
+    return without_diagonal(sparse.csr_array(matrix.T @ matrix))
 
 
 def nearest(counts: Matrix, meetings: NDArray[np.int64], *, shrink: float, neighbours: int) -> Matrix:
@@ -88,10 +71,3 @@ def nearest(counts: Matrix, meetings: NDArray[np.int64], *, shrink: float, neigh
     starts = np.searchsorted(rows, np.arange(counts.shape[0]))
     kept = np.arange(len(rows)) - starts[rows] < neighbours
     return sparse.csr_array((values[kept], (rows[kept], columns[kept])), shape=counts.shape)
-
-
-def _without_diagonal(counts: Matrix) -> Matrix:
-    pairs = counts.tocoo()
-    rows, columns = pairs.coords
-    apart = rows != columns
-    return sparse.csr_array((pairs.data[apart], (rows[apart], columns[apart])), shape=counts.shape)

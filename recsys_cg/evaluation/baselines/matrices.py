@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
+from recsys_cg.data.co_occurrence import Matrix
 from recsys_cg.evaluation.baselines.sessions import Sessions
 from recsys_cg.evaluation.ragged import Ragged
 
-__all__ = ["Matrix", "history_matrix", "interaction_matrix"]
-
-Matrix: TypeAlias = "sparse.csr_array[Any, tuple[int, int]]"
+__all__ = ["history_matrix", "interaction_matrix"]
 
 
 def interaction_matrix(sessions: Sessions, *, last: int | None = None) -> Matrix:

@@ -6,7 +6,7 @@ from scipy import sparse
 
 from recsys_cg.evaluation.baselines.ease import Ease, fit_ease
 from recsys_cg.evaluation.baselines.ials import Ials, fit_item_factors, fold_in
-from recsys_cg.evaluation.baselines.knn import ItemKnn, co_occurrence, nearest, windowed_co_occurrence
+from recsys_cg.evaluation.baselines.knn import ItemKnn, co_occurrence, nearest
 from recsys_cg.evaluation.baselines.matrices import history_matrix, interaction_matrix
 from recsys_cg.evaluation.baselines.sessions import Sessions
 from tests.evaluation.tables import as_batch, make_queries, make_sequences
@@ -41,17 +41,9 @@ def test_a_history_fades_with_age_and_an_item_weighs_as_its_latest_meeting() -> 
     assert history_matrix(queries, 4, decay=1.0, last=2).toarray()[0].tolist() == [0, 0, 1, 1]
 
 
-def test_co_occurrence_counts_users_and_the_window_counts_steps() -> None:
+def test_co_occurrence_counts_users() -> None:
     sessions = sessions_of({"a": [0, 1, 2], "b": [0, 1], "c": [2]}, 3)
     assert co_occurrence(sessions).toarray().tolist() == [[0, 2, 1], [2, 0, 1], [1, 1, 0]]
-    near = windowed_co_occurrence(sessions, window=2, decay=0.5).toarray()
-    assert near.tolist() == [[0, 2, 0.5], [2, 0, 1], [0.5, 1, 0]]
-    assert windowed_co_occurrence(sessions, window=1, decay=0.5).toarray()[0].tolist() == [0, 2, 0]
-
-
-def test_a_window_does_not_reach_from_one_user_into_the_next() -> None:
-    assert windowed_co_occurrence(sessions_of({"a": [0], "b": [1]}, 2), window=5, decay=1.0).nnz == 0
-    assert windowed_co_occurrence(sessions_of({}, 2), window=5, decay=1.0).shape == (2, 2)
 
 
 def test_neighbours_are_the_nearest_by_shrunk_cosine() -> None:

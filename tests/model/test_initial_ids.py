@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.sparse import linalg
+
+from recsys_cg.config import ModelConfig
+from recsys_cg.model import initial_ids
+from recsys_cg.model.frameworks import keras
+from recsys_cg.model.initial_ids import co_occurrence_vectors, positive_information, symmetric_factors
+from recsys_cg.model.inputs import Sequences
+from recsys_cg.model.item_tower import ItemTower
+
+
+def sequences_of(lists: list[list[int]]) -> Sequences:
+    items = np.array([item for each in lists for item in each], dtype=np.int32)
+    starts = np.concatenate([[0], np.cumsum([len(each) for each in lists])]).astype(np.int64)
+    blank = np.zeros(len(items), dtype=np.float32)
+    return Sequences(items, blank.astype(np.int32), blank, blank + 1, blank.astype(np.int64), starts)
+
+
+def rows_of(items: int) -> np.ndarray:
+    return np.arange(1, items + 1, dtype=np.int32)
+
+
+def test_information_is_what_the_formula_says() -> None:
+    counts = np.array([[0, 6, 1], [6, 0, 2], [1, 2, 0]], dtype=np.float32)
+    margins = counts.sum(axis=1) / counts.sum()
+    contexts = counts.sum(axis=1) ** 0.75
+    contexts /= contexts.sum()
+    with np.errstate(divide="ignore"):
+        one_way = np.maximum(np.log(counts / counts.sum() / np.outer(margins, contexts)), 0.0)
+    found = positive_information(sparse.csr_array(counts))
+    np.testing.assert_allclose(found.toarray(), (one_way + one_way.T) / 2, rtol=1e-5)
+    assert found.nnz == 4  # items 0 and 2 meet less often than by chance, which counts as nothing
+
+
+@pytest.mark.parametrize("items", [30, 3, 9])
+def test_factors_give_back_the_largest_positive_part_of_a_matrix(items: int) -> None:
+    dim = 4
+    drawn = np.random.default_rng(1).normal(size=(items, items))
+    matrix = (drawn + drawn.T).astype(np.float32)
+    values, vectors = np.linalg.eigh(matrix)
+    kept = np.maximum(values, 0.0) * (np.arange(items) >= items - dim)
+    factors = symmetric_factors(sparse.csr_array(matrix), dim)
+    assert factors.shape == (items, dim)
+    np.testing.assert_allclose(factors @ factors.T, vectors * kept @ vectors.T, atol=1e-3 * values[-1])
+
+
+def test_nothing_has_no_factors() -> None:
+    assert not symmetric_factors(sparse.csr_array((5, 5), dtype=np.float32), 3).any()
+
+
+def test_what_an_unfinished_search_found_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def give_up(matrix, **_):
+        raise linalg.ArpackNoConvergence("slow", np.array([4.0]), np.eye(len(matrix.toarray()), 1))
+
+    monkeypatch.setattr(initial_ids.linalg, "eigsh", give_up)
+    factors = symmetric_factors(sparse.eye_array(40, format="csr", dtype=np.float32), 5)
+    assert factors.shape == (40, 5)
+    assert np.linalg.norm(factors, axis=1).tolist() == pytest.approx([2.0] + [0.0] * 39)
+
+
+def test_items_of_one_taste_begin_near_each_other_and_alone_is_nowhere() -> None:
+    rng = np.random.default_rng(0)
+    lists = [(10 * (user % 3) + rng.permutation(10)[:6]).tolist() for user in range(90)]
+    vectors = co_occurrence_vectors(sequences_of([*lists, [30]]), rows_of(31), dim=8)
+    assert vectors.shape == (32, 8)
+    assert vectors.dtype == np.float32
+    assert not vectors[[0, 31]].any()  # the unknown id, and an item that nobody met with another
+    np.testing.assert_allclose(np.linalg.norm(vectors[1:31], axis=1), 1.0, atol=1e-5)
+    similarity = vectors[1:31] @ vectors[1:31].T
+    same = np.arange(30)[:, None] // 10 == np.arange(30)[None, :] // 10
+    assert similarity[same].min() > similarity[~same].max()
+
+
+def test_an_item_alone_in_a_large_catalogue_is_nowhere_too() -> None:
+    rng = np.random.default_rng(3)
+    lists = [rng.integers(0, 199, 12).tolist() for _ in range(300)]
+    vectors = co_occurrence_vectors(sequences_of([*lists, [199]]), rows_of(200), dim=16)
+    assert not vectors[[0, 200]].any()
+    np.testing.assert_allclose(np.linalg.norm(vectors[1:200], axis=1), 1.0, atol=1e-5)
+
+
+def test_an_item_without_a_row_is_left_out_and_the_log_of_a_newcomer_says_nothing() -> None:
+    rows = np.array([2, 0, 1], dtype=np.int32)
+    met = co_occurrence_vectors(sequences_of([[0, 2], [2, 0], [0, 2]]), rows, dim=2)
+    assert np.linalg.norm(met, axis=1).tolist() == pytest.approx([0, 1, 1])
+    assert not co_occurrence_vectors(sequences_of([[0]]), rows_of(1), dim=4).any()
+
+
+def test_every_kth_user_of_a_log_too_long_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = [[0, 1], [2, 3], [0, 1], [2, 3]]
+    monkeypatch.setattr(initial_ids, "_EVENTS", 4)
+    vectors = co_occurrence_vectors(sequences_of(lists), rows_of(4), dim=2)
+    assert (np.linalg.norm(vectors, axis=1) > 0.5).tolist() == [False, True, True, False, False]
+
+
+def test_equal_logs_begin_at_equal_bits() -> None:
+    rng = np.random.default_rng(3)
+    lists = [rng.integers(0, 200, 12).tolist() for _ in range(300)]
+    first, second = (co_occurrence_vectors(sequences_of(lists), rows_of(200), dim=16) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_ids_begin_at_their_start_and_the_others_where_they_are_drawn() -> None:
+    start = np.zeros((4, 4), dtype=np.float32)
+    start[2] = [0.5, -0.5, 0.5, 0.5]
+    keras.utils.set_random_seed(7)
+    placed = ItemTower(ModelConfig(dim=4), features=(), items=3, start=start).id_table.numpy()
+    keras.utils.set_random_seed(7)
+    drawn = ItemTower(ModelConfig(dim=4), features=(), items=3).id_table.numpy()
+    np.testing.assert_array_equal(placed[2], start[2])
+    np.testing.assert_array_equal(placed[[0, 1, 3]], drawn[[0, 1, 3]])
