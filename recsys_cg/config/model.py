@@ -168,7 +168,7 @@ class ModelConfig(Section):
 class TrainingConfig(Section):
     """``[training]``: the optimiser's schedule and its limits."""
 
-    epochs: Positive = 20
+    epochs: Positive = 12
     max_minutes: float | None = Field(None, gt=0.0, description="stop after this long, whatever the epoch")
     batch_sequences: Positive | None = Field(
         None, description="packed rows a step; by default 4 to 32, so that an epoch has at least 400 steps where it can"
