@@ -16,7 +16,9 @@ from recsys_cg.artifacts import write_text_atomically
 from recsys_cg.model.frameworks import tf
 from recsys_cg.progress import say
 
-__all__ = ["Checkpoints", "TrainingState"]
+__all__ = ["Checkpoints", "TrainingState", "has_checkpoint"]
+
+_STATE = "state.json"
 
 
 @dataclass
@@ -46,6 +48,15 @@ class TrainingState:
     best: str = ""
 
 
+def has_checkpoint(directory: Path, fingerprint: str) -> bool:
+    """Tell whether a training of ``fingerprint`` has a checkpoint in ``directory`` to go on from."""
+    try:
+        state = json.loads((directory / _STATE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return False
+    return isinstance(state, dict) and state.get("fingerprint") == fingerprint and bool(state.get("latest"))
+
+
 class Checkpoints:
     """Save and restore one training in ``directory``.
 
@@ -60,7 +71,7 @@ class Checkpoints:
         self._writes = writes
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        self._state_file = directory / "state.json"
+        self._state_file = directory / _STATE
         self._weights = tf.train.Checkpoint(variables=model.variables)
         self._whole = tf.train.Checkpoint(variables=model.variables, optimizer=list(optimizer.variables))
 

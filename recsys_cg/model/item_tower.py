@@ -30,7 +30,7 @@ class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         config: dim and id_dropout.
         features: the fitted content features.
         items: number of items with an own id.
-        start: float32 [items + 1, dim], where ids begin, those at 0 and all without ``start`` where they are drawn.
+        start: float32 [items + 1, dim], where ids begin; rows and columns of zeros, and all of it if None, are drawn.
     """
 
     def __init__(
@@ -140,10 +140,13 @@ class ItemTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
 
 
 def _begin_at(start: NDArray[np.float32], elsewhere: Any) -> Any:
-    """Return an initialiser of the rows of ``start``; a row of zeros is drawn as ``elsewhere`` draws it."""
+    """Return an initialiser by ``start``; its rows and columns of zeros are drawn as ``elsewhere`` draws them."""
+    is_placed = np.any(start, axis=1, keepdims=True) & np.any(start, axis=0, keepdims=True)
 
     def draw(shape: Any, dtype: Any = None, **_: Any) -> Any:
-        return tf.where(np.any(start != 0.0, axis=1, keepdims=True), start, elsewhere(shape, dtype=dtype))
+        if tuple(shape) != start.shape:
+            raise ValueError(f"start has shape {start.shape}, ids {tuple(shape)}")
+        return tf.where(is_placed, start, elsewhere(shape, dtype=dtype))
 
     return draw
 

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow.csv
+from numpy.typing import NDArray
 
 from recsys_cg.artifacts import digest_json
 from recsys_cg.config import ModelConfig, TrainingConfig
 from recsys_cg.data.dataset import Dataset
 from recsys_cg.data.skips import skipped_items
-from recsys_cg.errors import DataError
+from recsys_cg.errors import DataError, EnvironmentMismatchError
 from recsys_cg.model.audit import Audit, Later, audit_mined
 from recsys_cg.model.catalogue import Catalogue, load_catalogue
-from recsys_cg.model.checkpoints import TrainingState
+from recsys_cg.model.checkpoints import TrainingState, has_checkpoint
 from recsys_cg.model.content_fit import fit_content
 from recsys_cg.model.distribution import build_strategy
 from recsys_cg.model.export import export_item_tower, export_query_tower, write_contract, write_item_tables
 from recsys_cg.model.frameworks import keras, tf
-from recsys_cg.model.initial_ids import co_occurrence_vectors
 from recsys_cg.model.inputs import Sequences
 from recsys_cg.model.loop import TrainingLoop
 from recsys_cg.model.mining import Search
@@ -88,9 +88,8 @@ def train_encoder(
         tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(seed)
     length = max(training.row_length, data.max_history)
-    initial_ids = None
-    if model.initial_ids == "co_occurrence":
-        initial_ids = co_occurrence_vectors(sequences, catalogue.id_rows, dim=model.dim)
+    fingerprint = _fingerprint(data, model, training, seed, filter_seen)
+    is_fresh = not has_checkpoint(checkpoints, fingerprint)
     with strategy.scope():
         network = TwoTower(
             model,
@@ -100,13 +99,13 @@ def train_encoder(
             max_length=length,
             seed=seed,
             context=sequences.context_counts(data.context.sizes),
-            initial_ids=initial_ids,
+            initial_ids=_place_ids(model, sequences, catalogue) if is_fresh else None,
         )
         network.build_weights()
     probe = _probe(data, training, seed, filter_seen=filter_seen)
     with strategy.scope():
         loop = TrainingLoop(network, sequences, probe, catalogue.counts, training=training, seed=seed)
-        state = loop.run(checkpoints, fingerprint=_fingerprint(data, model, training, seed, filter_seen))
+        state = loop.run(checkpoints, fingerprint=fingerprint)
     facts: dict[str, Any] = {"parameters": network.parameters}
     recall = state.best_recall if probe.size else None
     if model.fit_content and (catalogue.features or not model.id_dropout):  # a trained unknown id without content stays
@@ -136,6 +135,25 @@ def train_encoder(
         "events": list(data.events),
         "max_history": data.max_history,
     }
+
+
+def _place_ids(model: ModelConfig, sequences: Sequences, catalogue: Catalogue) -> NDArray[np.float32] | None:
+    """Return where ids begin, None for anywhere.
+
+    Raises:
+        EnvironmentMismatchError: SciPy or threadpoolctl is not installed.
+    """
+    if model.initial_ids == "random":
+        return None
+    try:
+        from recsys_cg.model.initial_ids import co_occurrence_vectors  # noqa: PLC0415 - needs SciPy
+    except ImportError as error:
+        raise EnvironmentMismatchError(
+            f'model.initial_ids = "co_occurrence": {error}; pip install \'recsys-cg[train]\', or set "random"'
+        ) from error
+    placed = co_occurrence_vectors(sequences, catalogue.id_rows, dim=model.dim)
+    say(f"{placed.any(axis=1).sum():,} of {len(placed) - 1:,} items begin near those that users meet with them")
+    return placed
 
 
 def _read_sequences(data: Dataset, catalogue: Catalogue, model: ModelConfig) -> Sequences:

@@ -55,6 +55,7 @@ def examine(
     checks += _check_tensorflow(version_of)
     checks += _check_scann(version_of, system)
     for extra, package, use in (
+        ("train", "scipy", "training and the baselines"),
         ("beam", "apache-beam", "building datasets"),
         ("serve", "ai-edge-litert", "encoding queries"),
         ("serve", "fastapi", "the lookup service"),

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from recsys_cg.data import co_occurrence
 from recsys_cg.data.co_occurrence import windowed_co_occurrence
 
 
@@ -24,3 +26,10 @@ def test_an_item_is_not_met_with_itself() -> None:
 def test_a_window_does_not_reach_from_one_user_into_the_next() -> None:
     assert count([[0], [1]], 2, window=5, decay=1.0).nnz == 0
     assert count([], 2, window=5, decay=1.0).shape == (2, 2)
+
+
+def test_the_window_shrinks_where_it_would_make_too_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(co_occurrence, "_PAIRS", 8)
+    assert count([[0, 1, 2, 3]], 4, window=3, decay=1.0).toarray()[0].tolist() == [0, 1, 1, 0]
+    monkeypatch.setattr(co_occurrence, "_PAIRS", 1)
+    assert count([[0, 1, 2, 3]], 4, window=3, decay=1.0).toarray()[0].tolist() == [0, 1, 0, 0]

@@ -53,13 +53,38 @@ def test_nothing_has_no_factors() -> None:
 
 
 def test_what_an_unfinished_search_found_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    def give_up(matrix, **_):
-        raise linalg.ArpackNoConvergence("slow", np.array([4.0]), np.eye(len(matrix.toarray()), 1))
+    found = [np.array([4.0]), np.eye(40, 1)]
+
+    def give_up(*_, **__):
+        raise linalg.ArpackNoConvergence("slow", *found)
 
     monkeypatch.setattr(initial_ids.linalg, "eigsh", give_up)
-    factors = symmetric_factors(sparse.eye_array(40, format="csr", dtype=np.float32), 5)
+    matrix = sparse.eye_array(40, format="csr", dtype=np.float32)
+    factors = symmetric_factors(matrix, 5)
     assert factors.shape == (40, 5)
     assert np.linalg.norm(factors, axis=1).tolist() == pytest.approx([2.0] + [0.0] * 39)
+    found[:] = np.zeros(0), np.zeros((40, 0))
+    assert not symmetric_factors(matrix, 5).any()
+
+
+def test_vectors_are_the_factors_of_what_the_window_counts() -> None:
+    rng = np.random.default_rng(5)
+    lists = [rng.permutation(30)[: rng.integers(2, 20)].tolist() for _ in range(60)]
+    counts = np.zeros((31, 31))
+    for each in lists:
+        for i, left in enumerate(each):
+            for gap, right in enumerate(each[i + 1 : i + 11]):
+                counts[left + 1, right + 1] += 0.8**gap
+                counts[right + 1, left + 1] += 0.8**gap
+    information = positive_information(sparse.csr_array(counts)).toarray()
+    order = np.argsort(-counts.sum(axis=1))
+    kept = order[: 1 + np.searchsorted(np.cumsum(counts.sum(axis=1)[order]), 0.95 * counts.sum())]
+    assert 20 < len(kept) < 30
+    values, vectors = np.linalg.eigh(information[np.ix_(kept, kept)])
+    expected = information[:, kept] @ vectors[:, -8:] / np.sqrt(values[-8:])
+    expected /= np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-9)
+    found = co_occurrence_vectors(sequences_of(lists), rows_of(30), dim=8)
+    np.testing.assert_allclose((found @ found.T)[1:, 1:], (expected @ expected.T)[1:, 1:], atol=2e-3)
 
 
 def test_items_of_one_taste_begin_near_each_other_and_alone_is_nowhere() -> None:
@@ -75,12 +100,40 @@ def test_items_of_one_taste_begin_near_each_other_and_alone_is_nowhere() -> None
     assert similarity[same].min() > similarity[~same].max()
 
 
-def test_an_item_alone_in_a_large_catalogue_is_nowhere_too() -> None:
+def sparse_log(met: int, users: int = 300) -> list[list[int]]:
     rng = np.random.default_rng(3)
-    lists = [rng.integers(0, 199, 12).tolist() for _ in range(300)]
-    vectors = co_occurrence_vectors(sequences_of([*lists, [199]]), rows_of(200), dim=16)
-    assert not vectors[[0, 200]].any()
-    np.testing.assert_allclose(np.linalg.norm(vectors[1:200], axis=1), 1.0, atol=1e-5)
+    return [rng.integers(0, met, 12).tolist() for _ in range(users)]
+
+
+def test_items_alone_are_nowhere_however_many_they_are() -> None:
+    lists = [*sparse_log(40), *([item] for item in range(40, 400))]
+    vectors = co_occurrence_vectors(sequences_of(lists), rows_of(400), dim=64)
+    assert not vectors[0].any()
+    assert not vectors[41:].any()
+    np.testing.assert_allclose(np.linalg.norm(vectors[1:41], axis=1), 1.0, atol=1e-5)
+
+
+def test_the_rarest_items_take_no_eigenvector_and_stand_by_their_neighbours() -> None:
+    rng = np.random.default_rng(0)
+    tastes = [(20 * (user % 10) + rng.permutation(20)[:8]).tolist() for user in range(1000)]
+    trios = [[200 + 3 * trio + place for place in (0, 1, 2)] for trio in range(40)]
+    log = [*tastes, *trios, [61, 320, 65]]
+    vectors = co_occurrence_vectors(sequences_of(log), rows_of(321), dim=16)
+    placed = np.linalg.norm(vectors, axis=1) > 0.5
+    assert placed[1:201].all()
+    assert not placed[201:321].any()
+    nearest = np.argsort(-(vectors[1:201] @ vectors[321]))[:20]
+    assert sorted(nearest.tolist()) == list(range(60, 80))
+
+
+def test_of_a_large_catalogue_the_most_met_place_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    lists = [(20 * (user % 10) + rng.permutation(20)[:8]).tolist() for user in range(1000)]
+    monkeypatch.setattr(initial_ids, "_LANDMARKS", 100)
+    vectors = co_occurrence_vectors(sequences_of(lists), rows_of(200), dim=16)[1:]
+    similarity = vectors @ vectors.T
+    same = np.arange(200)[:, None] // 20 == np.arange(200)[None, :] // 20
+    assert similarity[same].min() > similarity[~same].max()
 
 
 def test_an_item_without_a_row_is_left_out_and_the_log_of_a_newcomer_says_nothing() -> None:
@@ -97,11 +150,36 @@ def test_every_kth_user_of_a_log_too_long_is_read(monkeypatch: pytest.MonkeyPatc
     assert (np.linalg.norm(vectors, axis=1) > 0.5).tolist() == [False, True, True, False, False]
 
 
-def test_equal_logs_begin_at_equal_bits() -> None:
-    rng = np.random.default_rng(3)
-    lists = [rng.integers(0, 200, 12).tolist() for _ in range(300)]
-    first, second = (co_occurrence_vectors(sequences_of(lists), rows_of(200), dim=16) for _ in range(2))
+@pytest.mark.parametrize(("met", "items", "dim"), [(200, 200, 16), (40, 400, 64)])
+def test_equal_logs_begin_at_equal_bits(met: int, items: int, dim: int) -> None:
+    lists = [*sparse_log(met), [items - 1]]
+    first, second = (co_occurrence_vectors(sequences_of(lists), rows_of(items), dim=dim) for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_where_everything_is_met_with_everything_ids_still_differ() -> None:
+    rng = np.random.default_rng(0)
+    for items in (2, 3, 6, 12):
+        lists = [rng.permutation(items).tolist() for _ in range(200)]
+        start = co_occurrence_vectors(sequences_of(lists), rows_of(items), dim=16)
+        ids = ItemTower(ModelConfig(dim=16), features=(), items=items, start=start).id_table.numpy()[1:]
+        unit = ids / np.linalg.norm(ids, axis=1, keepdims=True)
+        similarity = (unit @ unit.T)[~np.eye(items, dtype=bool)]
+        assert similarity.mean() < 0.85, items
+
+
+def test_a_start_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"\(1, 4\), ids \(4, 4\)"):
+        ItemTower(ModelConfig(dim=4), features=(), items=3, start=np.ones((1, 4), dtype=np.float32))
+
+
+def test_columns_that_are_not_used_are_drawn() -> None:
+    start = np.zeros((3, 4), dtype=np.float32)
+    start[1:, :2] = [[1.0, 0.0], [0.0, 1.0]]
+    ids = ItemTower(ModelConfig(dim=4), features=(), items=2, start=start).id_table.numpy()
+    np.testing.assert_array_equal(ids[1:, :2], start[1:, :2])
+    assert ids[1:, 2:].all()
+    assert ids[0].all()
 
 
 def test_ids_begin_at_their_start_and_the_others_where_they_are_drawn() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from recsys_cg.config import ModelConfig, TrainingConfig
 from recsys_cg.data.dataset import Dataset
-from recsys_cg.errors import DataError, NonFiniteError, RepresentationCollapseError
+from recsys_cg.errors import DataError, EnvironmentMismatchError, NonFiniteError, RepresentationCollapseError
 from recsys_cg.model.catalogue import load_catalogue
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.inputs import Sequences
@@ -62,6 +62,12 @@ def test_begun_by_co_occurrence_even_an_untaught_model_finds_more(dataset: Path,
         for start in ("random", "co_occurrence")
     )
     assert by_meetings.info["validation_recall"] > 1.3 * by_chance.info["validation_recall"]
+
+
+def test_without_scipy_the_mend_is_named(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "recsys_cg.model.initial_ids", None)
+    with pytest.raises(EnvironmentMismatchError, match=r"pip install 'recsys-cg\[train\]', or set \"random\""):
+        train(dataset, tmp_path)
 
 
 def test_the_record_names_negatives_and_figures_of_each_epoch(trained: Trained) -> None:
@@ -129,7 +135,9 @@ train_encoder(Path(dataset), Path(home) / "killed", model=ModelConfig(**json.loa
 """
 
 
-def test_a_killed_training_goes_on_to_bit_equal_weights(dataset: Path, trained: Trained, tmp_path: Path) -> None:
+def test_a_killed_training_goes_on_to_bit_equal_weights(
+    dataset: Path, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state = tmp_path / "checkpoints" / "state.json"
     complaints = tmp_path / "stderr"
     command = [sys.executable, "-c", _RUN, str(dataset), str(tmp_path), json.dumps(MODEL), json.dumps(TRAINING)]
@@ -146,6 +154,7 @@ def test_a_killed_training_goes_on_to_bit_equal_weights(dataset: Path, trained: 
         process.wait()
     assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "killed" / EncoderFiles.CONTRACT).exists()
+    monkeypatch.setattr("recsys_cg.model.training._place_ids", lambda *_: pytest.fail("ids are in the checkpoint"))
     resumed = train(dataset, tmp_path)
     for one, other in zip(item_vectors(trained), item_vectors(resumed), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -14,6 +14,7 @@ GOOD = {
     "tensorflow": "2.20.0",
     "tf-keras": "2.20.1",
     "tensorflow-recommenders": "0.7.7",
+    "scipy": "1.17.1",
     "scann": "1.4.2",
     "apache-beam": "2.77.0",
     "ai-edge-litert": "2.3.0",
