@@ -150,11 +150,28 @@ def test_every_kth_user_of_a_log_too_long_is_read(monkeypatch: pytest.MonkeyPatc
     assert (np.linalg.norm(vectors, axis=1) > 0.5).tolist() == [False, True, True, False, False]
 
 
-@pytest.mark.parametrize(("met", "items", "dim"), [(200, 200, 16), (40, 400, 64)])
-def test_equal_logs_begin_at_equal_bits(met: int, items: int, dim: int) -> None:
-    lists = [*sparse_log(met), [items - 1]]
-    first, second = (co_occurrence_vectors(sequences_of(lists), rows_of(items), dim=dim) for _ in range(2))
+@pytest.mark.parametrize("met", [200, 40])
+def test_equal_logs_begin_at_equal_bits(met: int) -> None:
+    sequences = sequences_of(sparse_log(met))
+    first, second = (co_occurrence_vectors(sequences, rows_of(200), dim=16) for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_a_search_that_runs_out_of_directions_begins_anew_where_it_did_before() -> None:
+    drawn = np.random.default_rng(0).random((40, 40))
+    block = np.zeros((400, 400), dtype=np.float32)
+    block[:40, :40] = drawn + drawn.T
+    first, second = (symmetric_factors(sparse.csr_array(block), 64) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_what_has_no_share_in_the_largest_eigenvectors_is_nowhere() -> None:
+    rng = np.random.default_rng(0)
+    tastes = [(20 * (user % 30) + rng.permutation(20)[:8]).tolist() for user in range(3000)]
+    norms = np.linalg.norm(co_occurrence_vectors(sequences_of(tastes), rows_of(600), dim=4), axis=1)
+    is_placed = norms > 0.0
+    assert 40 < is_placed.sum() < 560
+    np.testing.assert_allclose(norms[is_placed], 1.0, atol=1e-5)
 
 
 def test_where_everything_is_met_with_everything_ids_still_differ() -> None:
