@@ -49,12 +49,16 @@ class TrainingState:
 
 
 def has_checkpoint(directory: Path, fingerprint: str) -> bool:
-    """Tell whether a training of ``fingerprint`` has a checkpoint in ``directory`` to go on from."""
+    """Tell whether a training of ``fingerprint`` has a checkpoint in ``directory`` that `Checkpoints` would restore."""
     try:
-        state = json.loads((directory / _STATE).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        state = _load_state(directory)
+    except (FileNotFoundError, ValueError, TypeError):
         return False
-    return isinstance(state, dict) and state.get("fingerprint") == fingerprint and bool(state.get("latest"))
+    return state.fingerprint == fingerprint and bool(state.latest)
+
+
+def _load_state(directory: Path) -> TrainingState:
+    return TrainingState(**json.loads((directory / _STATE).read_text(encoding="utf-8")))
 
 
 class Checkpoints:
@@ -102,7 +106,7 @@ class Checkpoints:
 
     def _read_state(self, fingerprint: str) -> TrainingState:
         try:
-            state = TrainingState(**json.loads(self._state_file.read_text(encoding="utf-8")))
+            state = _load_state(self._directory)
         except FileNotFoundError:
             return TrainingState(fingerprint)
         except (ValueError, TypeError):

@@ -63,9 +63,13 @@ def co_occurrence_vectors(sequences: Sequences, rows: NDArray[np.int32], *, dim:
     return factors
 
 
+def _margins(counts: Matrix) -> NDArray[np.float64]:
+    return np.asarray(counts.sum(axis=1), dtype=np.float64).reshape(-1)
+
+
 def _landmarks(counts: Matrix) -> NDArray[np.intp]:
     """Return the items that are met most, which make up 95% of all meetings, at most 20,000 of them, rising."""
-    margins = np.asarray(counts.sum(axis=1), dtype=np.float64).reshape(-1)
+    margins = _margins(counts)
     order = np.argsort(-margins, kind="stable")
     before = np.cumsum(margins[order]) - margins[order]
     is_landmark = (before < _LANDMARK_SHARE * margins.sum()) & (margins[order] > 0.0)
@@ -97,7 +101,7 @@ def positive_information(counts: Matrix) -> Matrix:
     """
     pairs = counts.tocoo()
     rows, columns = pairs.coords
-    margins = np.asarray(counts.sum(axis=1), dtype=np.float64).reshape(-1)
+    margins = _margins(counts)
     contexts = margins**_SMOOTHING
     expected = margins[rows] * contexts[columns] / contexts.sum()
     known = pairs.data > 0

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recsys_cg.model.checkpoints import Checkpoints, TrainingState
+from recsys_cg.model.checkpoints import Checkpoints, TrainingState, has_checkpoint
 from recsys_cg.model.frameworks import keras, tf
 
 
@@ -52,6 +52,21 @@ def test_a_foreign_or_torn_state_starts_afresh(tmp_path: Path, text: str) -> Non
     (tmp_path / "state.json").write_text(text)
     saved, _ = setup(tmp_path)
     assert saved.restore("mine") == TrainingState("mine")
+
+
+def test_a_checkpoint_is_there_just_where_one_would_be_restored(tmp_path: Path) -> None:
+    assert not has_checkpoint(tmp_path, "this")
+    state = {"fingerprint": "this", "epoch": 2, "latest": "epoch-0002"}
+    for text, there in (
+        (json.dumps(state), True),
+        (json.dumps({**state, "fingerprint": "other"}), False),
+        (json.dumps({**state, "latest": ""}), False),
+        (json.dumps({**state, "of_another_version": 1}), False),
+        (json.dumps([state]), False),
+        ("{", False),
+    ):
+        (tmp_path / "state.json").write_text(text)
+        assert has_checkpoint(tmp_path, "this") is there, text
 
 
 def test_killed_between_weights_and_state_the_state_before_holds(tmp_path: Path) -> None:

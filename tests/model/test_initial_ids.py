@@ -20,6 +20,12 @@ def sequences_of(lists: list[list[int]]) -> Sequences:
     return Sequences(items, blank.astype(np.int32), blank, blank + 1, blank.astype(np.int64), starts)
 
 
+def tastes_of(tastes: int, size: int, *, users: int, met: int) -> list[list[int]]:
+    """Each user meets some items of one taste, in any order; tastes are blocks of ``size`` items."""
+    rng = np.random.default_rng(0)
+    return [(size * (user % tastes) + rng.permutation(size)[:met]).tolist() for user in range(users)]
+
+
 def rows_of(items: int) -> np.ndarray:
     return np.arange(1, items + 1, dtype=np.int32)
 
@@ -88,8 +94,7 @@ def test_vectors_are_the_factors_of_what_the_window_counts() -> None:
 
 
 def test_items_of_one_taste_begin_near_each_other_and_alone_is_nowhere() -> None:
-    rng = np.random.default_rng(0)
-    lists = [(10 * (user % 3) + rng.permutation(10)[:6]).tolist() for user in range(90)]
+    lists = tastes_of(3, 10, users=90, met=6)
     vectors = co_occurrence_vectors(sequences_of([*lists, [30]]), rows_of(31), dim=8)
     assert vectors.shape == (32, 8)
     assert vectors.dtype == np.float32
@@ -114,8 +119,7 @@ def test_items_alone_are_nowhere_however_many_they_are() -> None:
 
 
 def test_the_rarest_items_take_no_eigenvector_and_stand_by_their_neighbours() -> None:
-    rng = np.random.default_rng(0)
-    tastes = [(20 * (user % 10) + rng.permutation(20)[:8]).tolist() for user in range(1000)]
+    tastes = tastes_of(10, 20, users=1000, met=8)
     trios = [[200 + 3 * trio + place for place in (0, 1, 2)] for trio in range(40)]
     log = [*tastes, *trios, [61, 320, 65]]
     vectors = co_occurrence_vectors(sequences_of(log), rows_of(321), dim=16)
@@ -127,8 +131,7 @@ def test_the_rarest_items_take_no_eigenvector_and_stand_by_their_neighbours() ->
 
 
 def test_of_a_large_catalogue_the_most_met_place_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    lists = [(20 * (user % 10) + rng.permutation(20)[:8]).tolist() for user in range(1000)]
+    lists = tastes_of(10, 20, users=1000, met=8)
     monkeypatch.setattr(initial_ids, "_LANDMARKS", 100)
     vectors = co_occurrence_vectors(sequences_of(lists), rows_of(200), dim=16)[1:]
     similarity = vectors @ vectors.T
@@ -166,8 +169,7 @@ def test_a_search_that_runs_out_of_directions_begins_anew_where_it_did_before() 
 
 
 def test_what_has_no_share_in_the_largest_eigenvectors_is_nowhere() -> None:
-    rng = np.random.default_rng(0)
-    tastes = [(20 * (user % 30) + rng.permutation(20)[:8]).tolist() for user in range(3000)]
+    tastes = tastes_of(30, 20, users=3000, met=8)
     norms = np.linalg.norm(co_occurrence_vectors(sequences_of(tastes), rows_of(600), dim=4), axis=1)
     is_placed = norms > 0.0
     assert 40 < is_placed.sum() < 560
