@@ -21,7 +21,7 @@ from recsys_cg.model.context import ContextMixer
 from recsys_cg.model.frameworks import keras, tf
 from recsys_cg.model.normalisation import l2_normalise, rms_normalise
 
-__all__ = ["GAP_LEVELS", "Block", "QueryTower", "gap_levels", "stateless_dropout"]
+__all__ = ["GAP_LEVELS", "Block", "QueryTower", "fitting_dropout", "gap_levels", "stateless_dropout"]
 
 GAP_LEVELS: Final = 32
 """Levels of the time gap: level k is 2^k - 1 seconds, the last one 68 years."""
@@ -40,6 +40,17 @@ def gap_levels(gap_s: Any) -> Any:
     """
     level = tf.minimum(tf.math.log1p(gap_s) * (1.0 / float(np.log(2.0))), GAP_LEVELS - 1.0)
     return tf.nn.relu(1.0 - tf.abs(level[..., None] - tf.range(GAP_LEVELS, dtype=tf.float32)))
+
+
+def fitting_dropout(counts: NDArray[np.int64]) -> float:
+    """Return the dropout for items of ``counts`` [items] training events: 7 over their mean, within 0.05 and 0.5.
+
+    What few events say of an item is soon learned by heart. Validation recall@100 at 0.1, 0.3 and 0.5 was .294, .303
+    and .315 on Amazon Beauty (13 events an item) and .394, .412 and .428 on LastFM (14); on MovieLens 100K (50) .716 at
+    0.1 and .713 at 0.2; MovieLens 1M (216) learns slower the more is dropped. Items without an event are not counted.
+    """
+    known = counts[counts > 0]
+    return round(float(np.clip(7.0 / known.mean(), 0.05, 0.5)), 2) if len(known) else 0.5
 
 
 def stateless_dropout(values: Any, rate: float, seed: Any, place: int) -> Any:
@@ -61,7 +72,7 @@ class QueryTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
     """Encode histories; see the module's docstring.
 
     Args:
-        config: encoder kind, dim, blocks, heads, dropout.
+        config: encoder kind, dim, blocks, heads, dropout (None: none).
         events: number of event types.
         max_length: longest row, in positions.
         context: of each context feature, int64 [codes], training events of each code.
@@ -78,7 +89,7 @@ class QueryTower(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         dtype: Any = None,
     ) -> None:
         super().__init__(name="query_tower", dtype=dtype)
-        self._dropout = config.dropout
+        self._dropout = config.dropout or 0.0
         self._max_length = max_length
         width = config.dim
         self._event = self.add_weight("event", [events, width], initializer=_normal(0.02))
@@ -186,7 +197,7 @@ class Block(keras.layers.Layer):  # type: ignore[misc, unused-ignore]
         super().__init__(name=name, dtype=dtype)
         width, self._heads = config.dim, config.heads
         self._kind = config.query_encoder
-        self._dropout = config.dropout
+        self._dropout = config.dropout or 0.0
         self._max_length = max_length
         self._mix_scale = self.add_weight("mix_scale", [width], initializer="ones")
         self._feed_scale = self.add_weight("feed_scale", [width], initializer="ones")

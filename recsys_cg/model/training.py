@@ -27,6 +27,7 @@ from recsys_cg.model.frameworks import keras, tf
 from recsys_cg.model.inputs import Sequences
 from recsys_cg.model.loop import TrainingLoop
 from recsys_cg.model.mining import Search
+from recsys_cg.model.query_tower import fitting_dropout
 from recsys_cg.model.two_tower import TwoTower
 from recsys_cg.model.validation import RecallProbe
 from recsys_cg.progress import say
@@ -63,7 +64,7 @@ def train_encoder(
     Args:
         dataset: a dataset directory.
         directory: an existing empty directory that receives the encoder.
-        model: towers, negatives, correction, loss.
+        model: towers, negatives, correction, loss; training.json holds it with the dropout that was used.
         training: schedule and limits.
         seed: of initial weights, order, negatives and dropout.
         checkpoints: directory outside ``directory`` for the state of the training; a killed training that is started
@@ -82,6 +83,8 @@ def train_encoder(
     """
     data = Dataset.open(dataset)
     catalogue = load_catalogue(data)
+    if model.dropout is None:
+        model = model.model_copy(update={"dropout": fitting_dropout(catalogue.counts)})
     sequences = _read_sequences(data, catalogue, model)
     strategy = build_strategy(training, model)  # a cluster must be joined before TensorFlow computes anything
     if training.deterministic:

@@ -10,7 +10,7 @@ from recsys_cg.geometry import l2_normalise as reference
 from recsys_cg.model.frameworks import tf
 from recsys_cg.model.item_tower import ItemTower
 from recsys_cg.model.normalisation import l2_normalise
-from recsys_cg.model.query_tower import QueryTower, gap_levels, stateless_dropout
+from recsys_cg.model.query_tower import QueryTower, fitting_dropout, gap_levels, stateless_dropout
 
 ENCODERS = ["transformer", "recency", "mean"]
 RNG = np.random.default_rng(0)
@@ -124,6 +124,21 @@ def test_dropout_is_a_function_of_its_seed_and_keeps_the_mean() -> None:
     assert dropped.mean() == pytest.approx(1.0, abs=0.02)
     assert (dropped == 0).mean() == pytest.approx(0.2, abs=0.02)
     assert stateless_dropout(values, 0.2, None, 3) is values
+
+
+@pytest.mark.parametrize(
+    ("counts", "dropout"),
+    [
+        ([14, 14, 0], 0.5),  # 7 over a mean of 14; what was never met is not counted
+        ([20, 50, 0, 0], 0.2),  # 7 over 35
+        ([1, 2], 0.5),  # at most
+        ([10**6, 10**12], 0.05),  # at least
+        ([0, 0], 0.5),
+        ([], 0.5),
+    ],
+)
+def test_the_fewer_events_an_item_has_the_more_is_dropped(counts: list[int], dropout: float) -> None:
+    assert fitting_dropout(np.array(counts, np.int64)) == dropout
 
 
 FEATURES = (Feature("genre", "categorical", size=6, max_values=3), Feature("price", "numeric", width=2))

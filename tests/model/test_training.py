@@ -21,6 +21,7 @@ from recsys_cg.model.frameworks import tf
 from recsys_cg.model.inputs import Sequences
 from recsys_cg.model.item_encoder import ItemEncoder
 from recsys_cg.model.loop import TrainingLoop
+from recsys_cg.model.query_tower import fitting_dropout
 from recsys_cg.model.training import train_encoder
 from recsys_cg.model.two_tower import TwoTower
 from recsys_cg.model.validation import RecallProbe
@@ -70,13 +71,14 @@ def test_without_scipy_the_mend_is_named(dataset: Path, tmp_path: Path, monkeypa
         train(dataset, tmp_path)
 
 
-def test_the_record_names_negatives_and_figures_of_each_epoch(trained: Trained) -> None:
+def test_the_record_names_negatives_and_figures_of_each_epoch(dataset: Path, trained: Trained) -> None:
     record = json.loads((trained.directory / EncoderFiles.TRAINING).read_text())
     assert record["negatives"] == [
         {"kind": "in_batch", "count": 64},
         {"kind": "popularity", "count": 32, "alpha": 0.5},
     ]
     assert record["correction"] == {"form": "refined", "strength": 1.0}
+    assert record["model"]["dropout"] == fitting_dropout(Dataset.open(dataset).items["train_count"].to_numpy()) > 0.05
     assert [epoch["epoch"] for epoch in record["epochs"]] == [1, 2, 3, 4]
     first, last = record["epochs"][0], record["epochs"][-1]
     assert last["loss"] < first["loss"]
