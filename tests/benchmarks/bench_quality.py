@@ -2,15 +2,16 @@
 
     python -m tests.benchmarks.bench_quality                     every set, three seeds: hours
     SETS=movielens-t,hidden SEEDS=1 VARIANTS=two_tower ...       some pieces; VARIANTS=baselines for all of these
-    GLOBO=FOLDER ONLINE_RETAIL=FILE ...                          where those data are; without, they are skipped by name
+    GLOBO=FOLDER ONLINE_RETAIL=FILE BEAUTY=FOLDER ...            where those data are; without, they are skipped by name
     OVERRIDES="training.epochs=1" ...                            other settings for our trainings, to try the bench
     QUICK=1 ...                                                  MovieLens 100K, one seed, a training cut short
 
 Sets: movielens-t (strict time), movielens-l and movielens-l-shuffled (leave-one-out, two tie rules), hidden (300 items
-kept from training), ablation (correction x negatives on the hidden set), globo, online-retail. A piece is one variant
-on one set with one seed, in a process of its own; its result is kept in ``.bench/quality/pieces``, so a bench that was
-killed goes on, and ``.bench/quality.json`` is made of all pieces that are there. A piece is measured again when its
-dataset, its part of the configuration or the code that it runs has changed.
+kept from training), ablation (correction x negatives on the hidden set), globo, online-retail, beauty (Amazon Beauty as
+S3-Rec published it, leave-one-out). A piece is one variant on one set with one seed, in a process of its own; its
+result is kept in ``.bench/quality/pieces``, so a bench that was killed goes on, and ``.bench/quality.json`` is made of
+all pieces that are there. A piece is measured again when its dataset, its part of the configuration or the code that it
+runs has changed.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "ablation": ABLATION,
     "globo": ("two_tower", *BASELINES, *STOCK),
     "online-retail": ("two_tower", *_ORDINARY, *STOCK),
+    "beauty": ("two_tower", *_ORDINARY, *STOCK),
 }
 _DATA_OF = {"ablation": "hidden"}
 _CODE_OF_OURS = ("recsys_cg/model", "recsys_cg/bonuses.py", "recsys_cg/repeats.py", "recsys_cg/trends.py")

@@ -27,6 +27,7 @@ from tests.benchmarks import quality_splits as splits
 CONFIGS = Path(__file__).parents[2] / "pipelines" / "configs"
 HIDDEN = 300
 _HIDDEN_SEED = 300
+_DAY_US = 86_400_000_000
 _PROTOCOL = ("evaluation.k=[10, 100]", "evaluation.tuning_queries=5000", "serving.histories=false")
 
 
@@ -66,6 +67,7 @@ _FILES = {
     "movielens-100k": "movielens-100k.toml",
     "globo": "globo.toml",
     "online-retail": "online-retail.toml",
+    "beauty": "amazon-beauty.toml",
 }
 
 
@@ -158,14 +160,35 @@ def _build(config: Config, workdir: Path, finish: Callable[[Path, dict[str, Any]
     return project.build(key, write)
 
 
-def _outside(name: str, variable: str, folder: Path, *keys: str) -> QualitySet:
+def _given(variable: str) -> Path:
+    """Return the path that an environment variable holds."""
     given = os.environ.get(variable, "")
     if not given:
         raise SkippedError(f"{variable}=PATH says where the data are, and it is not set")
     if not Path(given).exists():
         raise SkippedError(f"{variable}={given}: no such file or folder")
+    return Path(given)
+
+
+def _beauty(name: str, folder: Path) -> QualitySet:
+    given = _given("BEAUTY")
+    log, last_us = splits.read_orders(given / "Beauty.txt")
+    attributes = json.loads((given / "Beauty_item2attributes.json").read_text(encoding="utf-8"))
+    ids = pc.unique(log["item_id"]).to_pylist()
+    rows = [{"item_id": one, "attributes": [f"a{value}" for value in attributes.get(one, ())]} for one in ids]
+    catalogue = _workdir(folder, name) / "items.parquet"
+    catalogue.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), catalogue)
+    paths = {"interactions.path": catalogue, "items.path": catalogue}
+    config = _rewritten(name, paths, folder, log, last_us - _DAY_US, last_us)
+    protocol = {"split": "leave-one-out: a user's last item tests, the one before validates; the log has no times"}
+    return QualitySet(name, config, dataset.build(Project(config, _workdir(folder, name))), protocol)
+
+
+def _outside(name: str, variable: str, folder: Path, *keys: str) -> QualitySet:
+    given = _given(variable)
     limits = ("evaluation.max_queries=50000", "evaluation.tuning_queries=2000") if name == "globo" else ()
-    config = _load(name, dict.fromkeys(keys, Path(given)), limits)
+    config = _load(name, dict.fromkeys(keys, given), limits)
     data = dataset.build(Project(config, _workdir(folder, name)))
     split = {
         "globo": "trained up to 10-10, validated on 10-11 and 10-12, tested on 10-13 to 10-17 (days of the portal's "
@@ -187,5 +210,6 @@ SETS: Mapping[str, Callable[[Path], QualitySet]] = {
     "online-retail": lambda folder: _outside(
         "online-retail", "ONLINE_RETAIL", folder, "interactions.path", "items.path"
     ),
+    "beauty": lambda folder: _beauty("beauty", folder),
 }
 """Name -> builder; a builder raises `SkippedError`, or `SourceError` where the network gives no sample."""

@@ -59,6 +59,23 @@ def read_ratings(path: Path) -> pa.Table:
     return pa.table({"user_id": table["user_id:token"], "item_id": table["item_id:token"], "timestamp": times})
 
 
+def read_orders(path: Path) -> tuple[pa.Table, int]:
+    """Read a file of a user and its items in order, a line each, without times, as the logs of S3-Rec are published.
+
+    Users' items are dated a day apart so that everybody's last one falls on one and the same day: leave-one-out is then
+    a strict split in time, which needs no shift.
+
+    Returns:
+        user_id, item_id, timestamp in microseconds; and the time of the last items. The ones before are a day earlier.
+    """
+    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    longest = max(len(line) for line in lines)
+    users = [line[0] for line in lines for _ in line[1:]]
+    items = [item for line in lines for item in line[1:]]
+    times = [(longest - left) * _DAY_US for line in lines for left in range(len(line) - 2, -1, -1)]
+    return pa.table({"user_id": users, "item_id": items, "timestamp": pa.array(times, pa.int64())}), longest * _DAY_US
+
+
 def leave_one_out(ratings: pa.Table, ties: str) -> tuple[pa.Table, Shift]:
     """Return the ratings with each user's last two moved into windows of their own, and the shift.
 

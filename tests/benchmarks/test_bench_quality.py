@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 
 from recsys_cg.config import load_config
+from recsys_cg.data.dataset import Dataset
 from recsys_cg.schema import queries_schema
 from tests.benchmarks import bench_quality
 from tests.benchmarks import quality_splits as splits
 from tests.benchmarks.quality_figures import make_figures, tabulate
 from tests.benchmarks.quality_run import overrides_of
-from tests.benchmarks.quality_sets import CONFIGS
+from tests.benchmarks.quality_sets import CONFIGS, SETS
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -34,6 +35,35 @@ def test_ratings_are_read_in_file_order_with_titles_that_hold_quotes(tmp_path: P
         {"user_id": "1", "item_id": '"Film" (1995)', "timestamp": 10 * SECOND},
         {"user_id": "1", "item_id": "7", "timestamp": 9 * SECOND},
     ]
+
+
+def test_orders_without_times_end_on_one_day(tmp_path: Path) -> None:
+    path = tmp_path / "orders.txt"
+    path.write_text("u p q r\nv q p\n", encoding="utf-8")
+    log, last = splits.read_orders(path)
+    assert last == 4 * DAY
+    assert [tuple(row.values()) for row in log.to_pylist()] == [
+        ("u", "p", 2 * DAY),
+        ("u", "q", 3 * DAY),
+        ("u", "r", 4 * DAY),
+        ("v", "q", 3 * DAY),
+        ("v", "p", 4 * DAY),
+    ]
+
+
+def test_beauty_is_split_leave_one_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "Beauty.txt").write_text("".join(f"{user} 3 1 2 {4 + user % 2}\n" for user in range(1, 31)))
+    (tmp_path / "Beauty_item2attributes.json").write_text('{"1": [7, 8], "2": [7]}')
+    monkeypatch.setenv("BEAUTY", str(tmp_path))
+    quality = SETS["beauty"](tmp_path)
+    data = Dataset.open(quality.data.path)
+    ids = data.items["item_id"].to_pylist()
+    assert sorted(ids) == ["1", "2", "3", "4", "5"]
+    for split, wanted, past in (("validation", {"2"}, ["3", "1"]), ("test", {"4", "5"}, ["3", "1", "2"])):
+        queries = data.queries(split)
+        assert queries.num_rows == 30
+        assert {ids[row] for targets in queries["targets"].to_pylist() for row in targets} == wanted
+        assert [ids[row] for row in queries["history"][0].as_py()] == past
 
 
 def test_leave_one_out_moves_the_last_two_of_each_user_and_keeps_ties_in_file_order() -> None:
