@@ -79,7 +79,7 @@ class ModelConfig(Section):
     blocks: int = Field(2, ge=1, le=12, description="transformer blocks; recency and mean have one mixing step")
     heads: int = Field(2, ge=1, le=16)
     dropout: float | None = Field(
-        None, ge=0.0, lt=1.0, description="default: 0.05 to 0.5, the more the fewer training events an item has"
+        None, ge=0.0, le=0.95, description="default: 0.05 to 0.5, the more the fewer training events an item has"
     )
     initial_ids: Literal["co_occurrence", "random"] = Field(
         "co_occurrence", description="where ids of items begin: near what users meet with them, or anywhere"

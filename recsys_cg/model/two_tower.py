@@ -37,7 +37,7 @@ class TwoTower(tfrs.models.Model):  # type: ignore[misc, unused-ignore]
     checkpoint repeats what it would have done.
 
     Args:
-        config: the ``[model]`` section.
+        config: the ``[model]`` section; of a dropout of None nothing is dropped: `train_encoder` settles it first.
         training: mixed precision, XLA and chunk size are read from it.
         catalogue: the items.
         events: number of event types.

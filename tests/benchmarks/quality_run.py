@@ -168,6 +168,7 @@ def _summarise(record: Mapping[str, Any], index: Mapping[str, Any]) -> dict[str,
         "negatives": record["negatives"],
         "correction": record["correction"],
         "parameters": record["parameters"],
+        "dropout": record["model"]["dropout"],
         "index": {name: index.get(name) for name in ("kind", "recall_vs_exact")},
     }
 

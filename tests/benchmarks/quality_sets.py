@@ -100,7 +100,7 @@ def _leave_one_out(name: str, folder: Path, *, ties: str) -> QualitySet:
     def restore(directory: Path, info: dict[str, Any]) -> None:
         for split in ("validation", "test"):
             splits.rewrite_queries(directory, split, partial(splits.unshift, shift=shift))
-        end = info["windows"]["train_from_us"] + shift.span_us - 86_400_000_000 + 1
+        end = info["windows"]["train_from_us"] + shift.span_us - _DAY_US + 1
         info["windows"] |= dict.fromkeys(("validation_from_us", "test_from_us", "until_us"), end)
 
     rule = {"file": "in the order of the source file", "shuffled": "in a drawn order"}[ties]
@@ -172,16 +172,19 @@ def _given(variable: str) -> Path:
 
 def _beauty(name: str, folder: Path) -> QualitySet:
     given = _given("BEAUTY")
-    log, last_us = splits.read_orders(given / "Beauty.txt")
-    attributes = json.loads((given / "Beauty_item2attributes.json").read_text(encoding="utf-8"))
+    files = [given / "Beauty.txt", given / "Beauty_item2attributes.json"]
+    if missing := [file.name for file in files if not file.is_file()]:
+        raise SkippedError(f"BEAUTY={given}: there is no {missing[0]}")
+    log, last_us = splits.read_orders(files[0])
+    attributes = json.loads(files[1].read_text(encoding="utf-8"))
     ids = pc.unique(log["item_id"]).to_pylist()
     rows = [{"item_id": one, "attributes": [f"a{value}" for value in attributes.get(one, ())]} for one in ids]
     catalogue = _workdir(folder, name) / "items.parquet"
     catalogue.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows), catalogue)
-    paths = {"interactions.path": catalogue, "items.path": catalogue}
-    config = _rewritten(name, paths, folder, log, last_us - _DAY_US, last_us)
-    protocol = {"split": "leave-one-out: a user's last item tests, the one before validates; the log has no times"}
+    config = _rewritten(name, {"items.path": catalogue}, folder, log, last_us - _DAY_US, last_us)
+    split = "leave-one-out: a user's last item tests, the one before validates; no times are known: all lie a day apart"
+    protocol = {"split": split}
     return QualitySet(name, config, dataset.build(Project(config, _workdir(folder, name))), protocol)
 
 

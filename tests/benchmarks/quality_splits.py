@@ -21,6 +21,8 @@ import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from recsys_cg.errors import SourceError
+
 _DAY_US = 86_400_000_000
 _TIES_SEED = 0
 
@@ -69,6 +71,8 @@ def read_orders(path: Path) -> tuple[pa.Table, int]:
         user_id, item_id, timestamp in microseconds; and the time of the last items. The ones before are a day earlier.
     """
     lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    if not any(line[1:] for line in lines):
+        raise SourceError(f"{path} holds no user with an item")
     longest = max(len(line) for line in lines)
     users = [line[0] for line in lines for _ in line[1:]]
     items = [item for line in lines for item in line[1:]]

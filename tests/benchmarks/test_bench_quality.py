@@ -10,12 +10,13 @@ import pytest
 
 from recsys_cg.config import load_config
 from recsys_cg.data.dataset import Dataset
+from recsys_cg.errors import SourceError
 from recsys_cg.schema import queries_schema
 from tests.benchmarks import bench_quality
 from tests.benchmarks import quality_splits as splits
 from tests.benchmarks.quality_figures import make_figures, tabulate
 from tests.benchmarks.quality_run import overrides_of
-from tests.benchmarks.quality_sets import CONFIGS, SETS
+from tests.benchmarks.quality_sets import CONFIGS, SETS, SkippedError
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -49,6 +50,16 @@ def test_orders_without_times_end_on_one_day(tmp_path: Path) -> None:
         ("v", "q", 3 * DAY),
         ("v", "p", 4 * DAY),
     ]
+
+
+def test_a_folder_without_beauty_is_skipped_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BEAUTY", str(tmp_path))
+    (tmp_path / "Beauty.txt").write_text("\n")
+    with pytest.raises(SkippedError, match=r"there is no Beauty_item2attributes\.json"):
+        SETS["beauty"](tmp_path)
+    (tmp_path / "Beauty_item2attributes.json").write_text("{}")
+    with pytest.raises(SourceError, match="holds no user with an item"):
+        SETS["beauty"](tmp_path)
 
 
 def test_beauty_is_split_leave_one_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,7 +207,7 @@ def build_loop(dataset: Path) -> TrainingLoop:
     data = Dataset.open(dataset)
     catalogue, sequences = load_catalogue(data), Sequences.from_tables(data.iter_sequences())
     config = TrainingConfig(**TRAINING)
-    network = TwoTower(ModelConfig(**MODEL), config, catalogue, events=2, max_length=24, seed=SEED)
+    network = TwoTower(ModelConfig(**MODEL, dropout=0.1), config, catalogue, events=2, max_length=24, seed=SEED)
     network.build_weights()
     probe = RecallProbe(data.queries("validation"), max_history=12, k=10, most=50, seed=SEED, filter_seen=True)
     return TrainingLoop(network, sequences, probe, catalogue.counts, training=config, seed=SEED)
