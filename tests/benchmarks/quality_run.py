@@ -26,13 +26,13 @@ from recsys_cg.evaluation import Evaluation, System, evaluate_systems
 from recsys_cg.schema import BUCKETS, EncoderFiles
 from tests.benchmarks.quality_baselines import BASELINES, fit_baseline
 from tests.benchmarks.quality_sets import SETS, QualitySet
+from tests.benchmarks.quality_splits import DAY_US
 
 METRICS = ("recall@100", "hit_rate@10", "ndcg@10")
 COVERAGE = ("catalogue_coverage@100", "gini@100", "tail_share@100", "between_user_overlap@100")
 CORRECTIONS = {"off": "none", "standard": "standard", "refined": "refined"}
 NEGATIVES = ("in_batch", "popularity", "uniform", "mixed")
 STOCK = ("tfrs", "tfrs_logq")
-_DAY_US = 86_400_000_000
 
 
 def overrides_of(variant: str, config: Config) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def slices(per_query: pa.Table, queries: pa.Table, items: pa.Table, quality: Qua
         kinds = {"hidden": is_hidden[first], "warm": warm[first]}
     elif quality.name == "globo":
         days = queries["time_us"].to_numpy() - 3 * 3600 * 1_000_000
-        days -= days % _DAY_US
+        days -= days % DAY_US
         kinds = {str(day.astype("datetime64[us]").astype("datetime64[D]")): days == day for day in np.unique(days)}
     found: dict[str, Any] = {}
     for name in pc.unique(per_query["system"].cast(pa.string())).to_pylist() if kinds else []:

@@ -27,7 +27,6 @@ from tests.benchmarks import quality_splits as splits
 CONFIGS = Path(__file__).parents[2] / "pipelines" / "configs"
 HIDDEN = 300
 _HIDDEN_SEED = 300
-_DAY_US = 86_400_000_000
 _PROTOCOL = ("evaluation.k=[10, 100]", "evaluation.tuning_queries=5000", "serving.histories=false")
 
 
@@ -100,7 +99,7 @@ def _leave_one_out(name: str, folder: Path, *, ties: str) -> QualitySet:
     def restore(directory: Path, info: dict[str, Any]) -> None:
         for split in ("validation", "test"):
             splits.rewrite_queries(directory, split, partial(splits.unshift, shift=shift))
-        end = info["windows"]["train_from_us"] + shift.span_us - _DAY_US + 1
+        end = info["windows"]["train_from_us"] + shift.span_us - splits.DAY_US + 1
         info["windows"] |= dict.fromkeys(("validation_from_us", "test_from_us", "until_us"), end)
 
     rule = {"file": "in the order of the source file", "shuffled": "in a drawn order"}[ties]
@@ -182,7 +181,7 @@ def _beauty(name: str, folder: Path) -> QualitySet:
     catalogue = _workdir(folder, name) / "items.parquet"
     catalogue.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows), catalogue)
-    config = _rewritten(name, {"items.path": catalogue}, folder, log, last_us - _DAY_US, last_us)
+    config = _rewritten(name, {"items.path": catalogue}, folder, log, last_us - splits.DAY_US, last_us)
     split = "leave-one-out: a user's last item tests, the one before validates; no times are known: all lie a day apart"
     protocol = {"split": split}
     return QualitySet(name, config, dataset.build(Project(config, _workdir(folder, name))), protocol)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from recsys_cg.errors import SourceError
 
-_DAY_US = 86_400_000_000
+DAY_US = 86_400_000_000
 _TIES_SEED = 0
 
 
@@ -76,8 +76,8 @@ def read_orders(path: Path) -> tuple[pa.Table, int]:
     longest = max(len(line) for line in lines)
     users = [line[0] for line in lines for _ in line[1:]]
     items = [item for line in lines for item in line[1:]]
-    times = [(longest - left) * _DAY_US for line in lines for left in range(len(line) - 2, -1, -1)]
-    return pa.table({"user_id": users, "item_id": items, "timestamp": pa.array(times, pa.int64())}), longest * _DAY_US
+    times = [(longest - left) * DAY_US for line in lines for left in range(len(line) - 2, -1, -1)]
+    return pa.table({"user_id": users, "item_id": items, "timestamp": pa.array(times, pa.int64())}), longest * DAY_US
 
 
 def leave_one_out(ratings: pa.Table, ties: str) -> tuple[pa.Table, Shift]:
@@ -95,7 +95,7 @@ def leave_one_out(ratings: pa.Table, ties: str) -> tuple[pa.Table, Shift]:
     rank = np.arange(count) if ties == "file" else np.random.default_rng(_TIES_SEED).permutation(count)
     order = np.lexsort((rank, times, users))
     users, times = users[order], times[order]
-    shift = Shift(int(times.min()), int(times.max() - times.min()) + _DAY_US)
+    shift = Shift(int(times.min()), int(times.max() - times.min()) + DAY_US)
     last = np.flatnonzero(np.append(users[1:] != users[:-1], True))
     held = np.zeros(count, dtype=np.int64)
     held[last] = 2
